@@ -1,0 +1,1 @@
+//! The site: ingress of node data into Postgres, node registry, liveness.

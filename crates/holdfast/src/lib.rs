@@ -1,0 +1,1 @@
+//! The binary: roles, up, simulation and the operator's commands.

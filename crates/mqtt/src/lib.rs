@@ -1,0 +1,1 @@
+//! How a role connects to the broker: address, TLS, credentials, reconnect backoff.

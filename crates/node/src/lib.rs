@@ -1,0 +1,1 @@
+//! Field node: sampler socket, spool, forwarder over MQTT and HTTP. No Postgres.

@@ -1,0 +1,1 @@
+//! Postgres for every role: pool, migrations, monthly partitions.
