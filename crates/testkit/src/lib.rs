@@ -1,1 +1,29 @@
-//! Dev-only: shared throw-away servers, a database per test, processes, waiting for conditions.
+//! Dev-only: what the tests of every crate stand on.
+//!
+//! Purpose: one real Postgres per test run with a database per test, a private broker per test,
+//! the workspace's own binaries, and waiting for conditions instead of for time.
+//!
+//! Promises: works under plain `cargo test`, in parallel, as root or not. Nothing it starts outlives
+//! the run by more than half a minute, even when a test binary is killed (see [`server`]).
+//!
+//! It must not know the tables or the settings of any role.
+//!
+//! It fails with [`anyhow::Error`]; a test unwraps it.
+
+mod bins;
+mod broker;
+mod database;
+mod eventually;
+mod run;
+mod seed;
+pub mod server;
+mod tmpfs;
+
+pub use bins::bin;
+pub use broker::{Broker, mosquitto};
+pub use database::{Database, database};
+pub use eventually::{Condition, eventually};
+pub use rig;
+pub use seed::seed;
+pub use server::{Server, postgres};
+pub use tmpfs::Tmpfs;
