@@ -1,0 +1,220 @@
+//! `holdfast edge …`: run the site's ingress, let nodes in, look at them.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use event::id::{BarnId, DeviceId, FarmId, NodeId, TenantId};
+use jiff::Timestamp;
+
+use crate::table;
+
+/// `holdfast edge …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take in what nodes send: MQTT and HTTP into Postgres. Migrates the database at start.
+    #[command(after_help = "Examples:
+  holdfast edge run --config edge.toml
+  DATABASE_URL=postgres:///farm HOLDFAST_EDGE_MQTT_ADDRESS=mqtt://broker:1883 holdfast edge run")]
+    Run(ConfigArg),
+    /// Let a node in: mint its secret, write the broker's files, print the node's configuration.
+    #[command(after_help = "Examples:
+  holdfast edge enroll barn-7 --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002 > node.toml
+  holdfast edge enroll barn-7 --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002 --rotate   give it a new secret")]
+    Enroll(EnrollArgs),
+    /// The nodes: alive or not, how fresh, what is stored, what was lost.
+    #[command(after_help = "Examples:
+  holdfast edge nodes
+  holdfast edge nodes --json | jq '.[] | select(.state != \"online\")'")]
+    Nodes(NodesArgs),
+    /// Shut a node out: what it sends is quarantined, and the broker refuses it.
+    Disable(NodeArg),
+    /// Let a node in again that was shut out.
+    Enable(NodeArg),
+    /// Take the flag off a node after its cloned card was seen to.
+    ClearFlag(NodeArg),
+    /// The effective configuration, and where each value comes from.
+    Config {
+        #[command(subcommand)]
+        command: ConfigCommand,
+    },
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigArg {
+    /// The configuration; its [edge] section is read. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct EnrollArgs {
+    /// The node's id: lower-case letters, digits and dashes.
+    node: NodeId,
+    /// Whose data it sends.
+    #[arg(long)]
+    tenant: TenantId,
+    /// The farm it stands on.
+    #[arg(long)]
+    farm: Option<FarmId>,
+    /// The barn it stands in.
+    #[arg(long)]
+    barn: Option<BarnId>,
+    /// The device of readings that name none; minted when absent.
+    #[arg(long)]
+    device: Option<DeviceId>,
+    /// A name for people.
+    #[arg(long, default_value = "")]
+    label: String,
+    /// Give a node that is enrolled already a new secret.
+    #[arg(long)]
+    rotate: bool,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodesArgs {
+    /// JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct NodeArg {
+    /// The node's id.
+    node: NodeId,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ConfigCommand {
+    /// Check the configuration and print it, secrets hidden.
+    Check(ConfigArg),
+    /// Every key, its default, its environment name and what it means, as Markdown.
+    Reference,
+}
+
+/// Runs an `edge` command.
+pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Run(args) => {
+            let config = load(args.config.as_deref())?;
+            run_role(config).await
+        }
+        Command::Enroll(args) => enroll(args).await,
+        Command::Nodes(args) => nodes(args).await,
+        Command::Disable(args) => set_disabled(args, true).await,
+        Command::Enable(args) => set_disabled(args, false).await,
+        Command::ClearFlag(args) => {
+            Ok(edge::registry::clear_flag(&load(args.config.config.as_deref())?, &args.node).await?)
+        }
+        Command::Config { command: ConfigCommand::Check(args) } => check(args.config.as_deref()),
+        Command::Config { command: ConfigCommand::Reference } => {
+            say(&settings::reference(edge::config::SECTION, edge::config::KEYS))
+        }
+    }
+}
+
+async fn run_role(config: edge::Config) -> anyhow::Result<()> {
+    let stop = crate::shutdown::requested()?;
+    Ok(edge::run(config, stop).await?)
+}
+
+fn environment(name: &str) -> Option<String> {
+    std::env::var(name).ok()
+}
+
+fn load(file: Option<&Path>) -> anyhow::Result<edge::Config> {
+    Ok(edge::Config::load(file, environment)?)
+}
+
+fn check(file: Option<&Path>) -> anyhow::Result<()> {
+    use edge::config::{KEYS, SECTION};
+    let section = settings::Section::load(file, SECTION, KEYS, environment)?;
+    edge::Config::from_section(&section)?;
+    say(&section.render())
+}
+
+async fn enroll(args: EnrollArgs) -> anyhow::Result<()> {
+    let config = load(args.config.config.as_deref())?;
+    edge::migrate(&config.database).await?;
+    let request = edge::registry::Enrolment {
+        node_id: args.node,
+        tenant_id: args.tenant,
+        farm_id: args.farm,
+        barn_id: args.barn,
+        device_id: args.device,
+        label: args.label,
+        rotate: args.rotate,
+    };
+    let enrolled = edge::registry::enroll(&config, &request).await?;
+    match &config.broker_files {
+        Some(files) => tracing::info!(
+            passwords = %files.passwords.display(),
+            "broker files written; make the broker read them again: kill -HUP of mosquitto"
+        ),
+        None => tracing::warn!(
+            "edge.broker.password_file is not set: the broker does not know this node yet; add it there by hand"
+        ),
+    }
+    say(&enrolled.node_config)
+}
+
+async fn set_disabled(args: NodeArg, disabled: bool) -> anyhow::Result<()> {
+    let config = load(args.config.config.as_deref())?;
+    Ok(edge::registry::set_disabled(&config, &args.node, disabled).await?)
+}
+
+async fn nodes(args: NodesArgs) -> anyhow::Result<()> {
+    let config = load(args.config.config.as_deref())?;
+    let client = pg::connect(&config.database).await?;
+    let now = Timestamp::now();
+    let nodes = edge::registry::list(&client, now, &config.liveness).await?;
+    if args.json {
+        return say(&format!("{}\n", serde_json::to_string_pretty(&nodes)?));
+    }
+    if nodes.is_empty() {
+        return say("No node is enrolled yet. Let one in: holdfast edge enroll NODE --tenant TENANT\n");
+    }
+    let headings = ["node", "state", "heard", "newest sample", "held there", "stored", "lost", "quarantined", "note"];
+    let mut table = table::new(&headings, &[4, 5, 6, 7]);
+    for node in &nodes {
+        let ago = |at: Option<Timestamp>| match at {
+            Some(at) => format!("{} ago", table::span(now.duration_since(at).as_secs())),
+            None => "never".to_owned(),
+        };
+        let held = node.status.as_ref().and_then(|status| status["backlog"].as_i64());
+        table.add_row([
+            node.node_id.clone(),
+            node.state.as_str().to_owned(),
+            ago(node.last_rx_at),
+            ago(node.last_sample_ts),
+            held.map_or_else(|| "?".to_owned(), table::grouped),
+            table::grouped(node.stored),
+            table::grouped(node.lost),
+            table::grouped(node.quarantined),
+            note(node),
+        ]);
+    }
+    say(&format!("{table}\n"))
+}
+
+fn note(node: &edge::registry::Node) -> String {
+    match (&node.disabled_at, &node.flag_reason) {
+        (Some(_), _) => "shut out".to_owned(),
+        (None, Some(reason)) => reason.clone(),
+        (None, None) => node.label.clone(),
+    }
+}
+
+/// Prints to standard output. A reader that has gone, like `head`, is no error.
+fn say(text: &str) -> anyhow::Result<()> {
+    match std::io::stdout().write_all(text.as_bytes()) {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
+        _ => Ok(()),
+    }
+}

@@ -1,1 +1,0 @@
-//! The binary: roles, up, simulation and the operator's commands.

@@ -1,0 +1,58 @@
+//! `holdfast link …`: cut and restore the links of the nodes that `up` runs, from a second terminal.
+
+use std::io::Write;
+use std::path::PathBuf;
+
+use anyhow::Context;
+use event::id::NodeId;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
+use tokio::net::UnixStream;
+
+use crate::up::links::{CONTROL_SOCKET, Cable, DEFAULT_DATA, Reply, Request};
+
+/// `holdfast link`
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  holdfast link cut barn-1 barn-2
+  holdfast link deaf-down barn-3       its data arrives, the acknowledgements do not
+  holdfast link restore                all of them")]
+pub(crate) struct Args {
+    /// What to do with the link.
+    #[arg(value_enum)]
+    set: Cable,
+    /// The nodes; all of them when none is named.
+    nodes: Vec<NodeId>,
+    /// The data folder of the `up` that runs.
+    #[arg(long, default_value = DEFAULT_DATA)]
+    data: PathBuf,
+}
+
+/// Sends the request to the `up` that runs and prints what changed.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let socket = args.data.join(CONTROL_SOCKET);
+    let stream = UnixStream::connect(&socket).await.with_context(|| {
+        format!("no `holdfast up` answers on {}: start it, or name its folder with --data", socket.display())
+    })?;
+    let (reader, mut writer) = stream.into_split();
+    let request = Request { set: args.set, nodes: args.nodes };
+    writer.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes()).await?;
+    let mut line = String::new();
+    BufReader::new(reader).read_line(&mut line).await?;
+    match serde_json::from_str(&line).context("`up` went away before it answered")? {
+        Reply::Changed(nodes) => {
+            let done = match args.set {
+                Cable::Restore => "restored",
+                Cable::Cut => "cut",
+                Cable::Stall => "stalled",
+                Cable::Slow => "slowed down",
+                Cable::DeafUp => "deaf towards the edge",
+                Cable::DeafDown => "deaf towards the node",
+            };
+            for node in nodes {
+                writeln!(std::io::stdout(), "{node}: {done}")?;
+            }
+            Ok(())
+        }
+        Reply::Refused(why) => anyhow::bail!(why),
+    }
+}

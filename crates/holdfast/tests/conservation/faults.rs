@@ -1,0 +1,110 @@
+//! What can go wrong, each for a moment.
+
+use std::io::Write;
+use std::time::Duration;
+
+use rand::rngs::StdRng;
+use rand::{Rng, RngExt};
+use rig::Mode;
+
+use crate::site::Site;
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Fault {
+    KillNode(usize),
+    KillEdge(usize),
+    KillBroker,
+    KillPostgres,
+    HaltNode(usize),
+    HaltEdge(usize),
+    HaltBroker,
+    Link(usize, Mode),
+    FillDisk(usize),
+}
+
+impl Fault {
+    /// Draws one; those that cost little time are more frequent.
+    pub(crate) fn draw(site: &Site, rng: &mut StdRng) -> Fault {
+        let node = rng.random_range(0..site.nodes.len());
+        let edge = rng.random_range(0..site.edges.len());
+        let small_disk = site.nodes.iter().position(|node| node.tmpfs.is_some());
+        match rng.random_range(0..20) {
+            0..4 => Fault::KillNode(node),
+            4..7 => Fault::KillEdge(edge),
+            7 => Fault::KillBroker,
+            8 => Fault::KillPostgres,
+            9 => Fault::HaltNode(node),
+            10 => Fault::HaltEdge(edge),
+            11 => Fault::HaltBroker,
+            12 => Fault::Link(node, Mode::Stall),
+            13 => Fault::Link(node, Mode::Delay(Duration::from_millis(100))),
+            14 | 15 => Fault::Link(node, Mode::DropUp),
+            16 | 17 => Fault::Link(node, Mode::DropDown),
+            18 if small_disk.is_some() => Fault::FillDisk(small_disk.unwrap()),
+            _ => Fault::Link(node, Mode::Cut),
+        }
+    }
+
+    /// Lets it last for a moment, and puts it right again.
+    pub(crate) async fn inflict(self, site: &mut Site, rng: &mut impl Rng) -> anyhow::Result<()> {
+        let moment = Duration::from_millis(rng.random_range(20..600));
+        match self {
+            Fault::KillNode(index) => {
+                site.nodes[index].role.kill().await?;
+                tokio::time::sleep(moment / 4).await;
+                site.nodes[index].role.launch()?;
+            }
+            Fault::KillEdge(index) => {
+                site.edges[index].kill().await?;
+                tokio::time::sleep(moment).await;
+                site.edges[index].launch()?;
+            }
+            Fault::KillBroker => {
+                site.broker.kill().await?;
+                tokio::time::sleep(moment).await;
+                site.broker.restart().await?;
+            }
+            Fault::KillPostgres => {
+                site.postgres.kill().await?;
+                tokio::time::sleep(moment).await;
+                site.postgres.restart().await?;
+            }
+            Fault::HaltNode(index) => {
+                site.nodes[index].role.halt();
+                tokio::time::sleep(moment * 3).await;
+                site.nodes[index].role.go_on();
+            }
+            Fault::HaltEdge(index) => {
+                site.edges[index].halt();
+                tokio::time::sleep(moment * 3).await;
+                site.edges[index].go_on();
+            }
+            Fault::HaltBroker => {
+                site.broker.process().unwrap().stop();
+                tokio::time::sleep(moment).await;
+                site.broker.process().unwrap().cont();
+            }
+            Fault::Link(index, mode) => {
+                site.nodes[index].link.set(mode);
+                tokio::time::sleep(moment).await;
+                site.nodes[index].link.set(Mode::Pass);
+            }
+            Fault::FillDisk(index) => {
+                let path = site.nodes[index].tmpfs.as_ref().unwrap().path().join("filler");
+                fill(&path);
+                tokio::time::sleep(moment * 2).await;
+                std::fs::remove_file(&path)?;
+            }
+        }
+        // Time for something to flow between two faults, so that each hits work under way.
+        tokio::time::sleep(Duration::from_millis(rng.random_range(0..300))).await;
+        Ok(())
+    }
+}
+
+/// Writes until the disk takes no more.
+fn fill(path: &std::path::Path) {
+    let mut file = std::fs::File::create(path).unwrap();
+    let block = [7u8; 4096];
+    while file.write_all(&block).is_ok() {}
+}
