@@ -1,0 +1,119 @@
+//! `holdfast up` as a new user meets it: it runs, a plug is pulled and put back, it is stopped and killed, and goes on.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use rig::Process;
+use testkit::eventually;
+
+const SOON: Duration = Duration::from_secs(60);
+
+struct Up {
+    data: PathBuf,
+    process: Process,
+}
+
+impl Up {
+    fn start(data: &Path) -> Up {
+        let mut command = holdfast();
+        command.args(["up", "--nodes", "2", "--every", "50ms", "--data"]).arg(data);
+        Up { data: data.to_owned(), process: Process::spawn(command, Some(&data.join("up.log"))).unwrap() }
+    }
+
+    /// What the edge has of a node: stored and lost.
+    fn stored(&self, node: &str) -> Option<(i64, i64)> {
+        let mut command = holdfast();
+        command.args(["edge", "nodes", "--json", "--config"]).arg(self.data.join("edge/edge.toml"));
+        let out = command.output().unwrap();
+        let nodes: serde_json::Value = serde_json::from_slice(&out.stdout).ok()?;
+        let known = nodes.as_array()?.iter().find(|known| known["node_id"] == node)?;
+        Some((known["stored"].as_i64()?, known["lost"].as_i64()?))
+    }
+
+    async fn status(&self, node: &str) -> Option<node::NodeStatus> {
+        let socket = self.data.join("nodes").join(node).join("sampler.sock");
+        tokio::task::spawn_blocking(move || node::socket::query_status(&socket).ok()).await.unwrap()
+    }
+
+    async fn wait_stored(&self, node: &str, at_least: i64) {
+        let what = format!("{node} has {at_least} stored");
+        eventually(SOON, &what, async || {
+            let (stored, _) = self.stored(node).ok_or("no answer yet".to_owned())?;
+            if stored >= at_least { Ok(true) } else { Err(format!("{stored} stored")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    async fn wait_held(&self, node: &str, holds: impl Fn(u64) -> bool) {
+        eventually(SOON, &format!("the backlog of {node} changes"), async || {
+            let report = self.status(node).await.ok_or("no answer yet".to_owned())?.report;
+            if holds(report.backlog) { Ok(true) } else { Err(format!("{report:?}")) }
+        })
+        .await
+        .unwrap();
+    }
+
+    fn link(&self, set: &str, node: &str) -> std::process::Output {
+        holdfast().args(["link", set, node, "--data"]).arg(&self.data).output().unwrap()
+    }
+}
+
+fn holdfast() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_holdfast"))
+}
+
+/// A folder that the server's own user may enter.
+fn folder() -> tempfile::TempDir {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+    folder
+}
+
+#[tokio::test]
+async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_and_kill() {
+    testkit::bin("holdfast-node").unwrap();
+    let folder = folder();
+    let mut up = Up::start(folder.path());
+    up.wait_stored("barn-1", 20).await;
+    up.wait_stored("barn-2", 20).await;
+
+    // A second one on the same folder is refused, and says what to do.
+    let second = holdfast().args(["up", "--data"]).arg(folder.path()).output().unwrap();
+    assert!(!second.status.success());
+    assert!(String::from_utf8_lossy(&second.stderr).contains("another `up` runs"));
+
+    let done = up.link("cut", "barn-1");
+    assert_eq!(String::from_utf8_lossy(&done.stdout), "barn-1: cut\n");
+    up.wait_held("barn-1", |held| held > 100).await;
+    let wrong = up.link("cut", "barn-9");
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("there are barn-1, barn-2"), "{wrong:?}");
+
+    // Stopped with the backlog in the spool; links are whole again at the next start.
+    assert!(up.process.term(SOON).await.unwrap().success());
+    let mut up = Up::start(folder.path());
+    up.wait_held("barn-1", |held| held < 60).await;
+
+    // Killed: its children outlive it, and the next one deals with them.
+    let before = up.stored("barn-1").unwrap().0;
+    up.process.kill().await.unwrap();
+    let mut up = Up::start(folder.path());
+    up.wait_stored("barn-1", before + 100).await;
+
+    assert!(up.process.term(SOON).await.unwrap().success());
+    let log = std::fs::read_to_string(folder.path().join("up.log")).unwrap();
+    assert!(!log.contains("died"), "{log}");
+    let sealed = folder.path().join("minted.json");
+    use std::os::unix::fs::PermissionsExt;
+    assert_eq!(std::fs::metadata(sealed).unwrap().permissions().mode() & 0o077, 0, "secrets are private");
+}
+
+#[test]
+fn link_without_up_says_what_to_do() {
+    let folder = folder();
+    let out = holdfast().args(["link", "cut", "barn-1", "--data"]).arg(folder.path()).output().unwrap();
+    assert_eq!(out.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&out.stderr).contains("start it, or name its folder"));
+}
