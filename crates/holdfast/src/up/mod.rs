@@ -72,7 +72,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
     let control = links::serve(&site.control_socket(), Arc::clone(&links))?;
     let summary = Summary::new(&site, &config, Arc::clone(&links));
-    say(summary::HINT);
+    say(&summary::hint(&site));
     let stopped = tokio::select! {
         ended = watch(&mut children) => ended,
         shown = summary.run() => shown,

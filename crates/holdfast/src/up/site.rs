@@ -73,7 +73,7 @@ impl Site {
         self.folder.join("nodes").join(node.as_str())
     }
 
-    fn edge_config(&self) -> PathBuf {
+    pub(super) fn edge_config(&self) -> PathBuf {
         self.folder.join("edge/edge.toml")
     }
 

@@ -5,7 +5,7 @@
 
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,16 +14,30 @@ use event::wire::Report;
 use jiff::Timestamp;
 use tokio_postgres::Client;
 
-use super::links::Links;
+use super::links::{DEFAULT_DATA, Links};
 use super::site::Site;
 use crate::table;
 
-/// What a new user can try.
-pub(super) const HINT: &str = "\nIn a second terminal:
-  holdfast link cut barn-1        pull a plug, and watch its line
-  holdfast link restore barn-1    put it back
-  holdfast edge nodes --config .holdfast/edge/edge.toml
-Ctrl-C stops everything; nothing is lost.\n";
+/// What a new user can try, with the words they would type.
+pub(super) fn hint(site: &Site) -> String {
+    let here = std::env::current_dir().unwrap_or_default();
+    let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
+    let program = std::env::current_exe().map_or_else(|_| "holdfast".to_owned(), |path| short(&path));
+    let data = match short(site.folder()) {
+        folder if folder == DEFAULT_DATA => String::new(),
+        folder => format!(" --data {folder}"),
+    };
+    let config = short(&site.edge_config());
+    format!(
+        "
+In a second terminal:
+  {program} link cut barn-1{data}        pull a plug, and watch its line
+  {program} link restore barn-1{data}    put it back
+  {program} edge nodes --config {config}
+Ctrl-C stops everything; nothing is lost.
+"
+    )
+}
 
 const REDRAW_EVERY: Duration = Duration::from_secs(1);
 const REPORT_EVERY: Duration = Duration::from_secs(10);
