@@ -1,0 +1,234 @@
+//! The replay core's promises, one by one.
+#![allow(
+    clippy::unwrap_used,
+    reason = "helpers of tests stand outside #[test] functions"
+)]
+
+mod world;
+
+use event::id::Epoch;
+use event::ledger::Frontier;
+use event::wire::Ack;
+use node::forward::{HttpLimits, Lane, Limits, Plan, Replay, Route, Step};
+use std::time::{Duration, Instant};
+use world::limits;
+
+/// A node with a backlog and a link that takes nothing: every slot that backfill may have is taken.
+fn congested(head: u64) -> (Replay, Instant) {
+    let now = Instant::now();
+    let mut node = Replay::new(limits(), head, 0, now);
+    node.connected(now);
+    let now = now + Duration::from_secs(1);
+    while let Step::Send(plan) = node.step(now) {
+        assert_eq!(plan.lane, Lane::Backfill);
+        node.sent(plan, plan.to, now);
+    }
+    (node, now)
+}
+
+fn live_plan(node: &mut Replay, now: Instant) -> Option<Plan> {
+    match node.step(now) {
+        Step::Send(plan) if plan.lane == Lane::Live => Some(plan),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_backlog_of_any_size_never_delays_a_live_record_beyond_its_linger() {
+    let (mut node, now) = congested(1_000_000);
+    assert_eq!(
+        node.in_flight(),
+        limits().window - 1,
+        "backfill leaves one slot"
+    );
+    node.advance_head(1_000_001, now);
+    assert!(live_plan(&mut node, now).is_none(), "live lingers");
+    let due = now + limits().live_linger;
+    assert_eq!(node.step(now), Step::Wait(Some(due)));
+    let plan = live_plan(&mut node, due).unwrap();
+    assert_eq!((plan.from, plan.to), (1_000_001, 1_000_001));
+    // A full batch does not linger.
+    let (mut node, now) = congested(1_000_000);
+    node.advance_head(1_000_010, now);
+    assert_eq!(live_plan(&mut node, now).unwrap().to, 1_000_010);
+}
+
+#[test]
+fn a_busy_node_still_drains() {
+    let now = Instant::now();
+    let mut node = Replay::new(limits(), 1_000, 0, now);
+    node.connected(now);
+    let now = now + Duration::from_secs(1);
+    // Live has more than it can send, in every moment.
+    let mut head = 1_000;
+    let mut lanes = Vec::new();
+    for _ in 0..20 {
+        head += 100;
+        node.advance_head(head, now);
+        while let Step::Send(plan) = node.step(now) {
+            node.sent(plan, plan.to, now);
+            lanes.push(plan.lane);
+        }
+    }
+    assert_eq!(lanes.iter().filter(|lane| **lane == Lane::Live).count(), 3);
+    assert_eq!(
+        lanes.iter().filter(|lane| **lane == Lane::Backfill).count(),
+        1
+    );
+}
+
+#[test]
+fn what_the_edge_holds_is_not_sent_again() {
+    let now = Instant::now();
+    let mut node = Replay::new(
+        Limits {
+            batch_records: 1_000,
+            ..limits()
+        },
+        100,
+        10,
+        now,
+    );
+    node.connected(now);
+    let epoch = Epoch::mint();
+    let ack = Ack {
+        epoch,
+        acked_seq: 20,
+        ranges: vec![(30, 40), (60, 100)],
+    };
+    assert_eq!(node.ack(&ack, true, true, now), Ok(Some(20)));
+    let mut sent = Vec::new();
+    while let Step::Send(plan) = node.step(now) {
+        sent.push((plan.from, plan.to));
+        node.sent(plan, plan.to, now);
+    }
+    assert_eq!(sent, [(21, 29), (41, 59)]);
+    assert_eq!(node.backlog(), 100 - 20 - 11 - 41);
+}
+
+#[test]
+fn a_silent_edge_is_probed_ever_more_rarely_and_not_flooded() {
+    let start = Instant::now();
+    let mut node = Replay::new(limits(), 10_000, 0, start);
+    node.connected(start);
+    let mut now = start;
+    let mut batches = Vec::new();
+    while now < start + Duration::from_secs(3600) {
+        match node.step(now) {
+            Step::Send(plan) => {
+                let id = node.sent(plan, plan.to, now);
+                node.delivered(id, now);
+                batches.push((plan.from, plan.to));
+            }
+            Step::Wait(until) => now = until.unwrap().max(now + Duration::from_millis(1)),
+        }
+    }
+    // The bound on unacked batches, then a probe every 32 s at most.
+    let count = batches.len();
+    assert!(count < 12 + 130, "{count} batches for an edge that is away");
+    assert!(count > 100, "{count} probes in an hour");
+    // The last probe gets through: what is older and overdue is sent again at once.
+    let probe = *batches.last().unwrap();
+    let ack = match probe.0 {
+        1 => Ack {
+            epoch: Epoch::mint(),
+            acked_seq: probe.1,
+            ranges: vec![],
+        },
+        _ => Ack {
+            epoch: Epoch::mint(),
+            acked_seq: 0,
+            ranges: vec![probe],
+        },
+    };
+    node.ack(&ack, true, false, now).unwrap();
+    let mut again = 0;
+    while let Step::Send(plan) = node.step(now) {
+        let id = node.sent(plan, plan.to, now);
+        node.delivered(id, now);
+        assert_ne!((plan.from, plan.to), probe);
+        again += u32::from(batches.contains(&(plan.from, plan.to)));
+    }
+    assert!(again >= 7, "{again} batches after the edge came back");
+}
+
+/// An edge that takes a second for a batch, behind a broker that takes everything at once.
+#[test]
+fn a_slow_edge_is_not_sent_everything_again() {
+    let start = Instant::now();
+    let mut node = Replay::new(limits(), 2_000, 0, start);
+    node.connected(start);
+    let mut edge = Frontier::new();
+    let (mut queue, mut sent) = (std::collections::VecDeque::new(), 0);
+    for second in 1..=400 {
+        let now = start + Duration::from_secs(second);
+        while let Step::Send(plan) = node.step(now) {
+            let id = node.sent(plan, plan.to, now);
+            node.delivered(id, now);
+            queue.push_back(plan);
+            sent += 1;
+        }
+        if let Some(plan) = queue.pop_front() {
+            for seq in plan.from..=plan.to {
+                edge.observe(seq).unwrap();
+            }
+            node.ack(&Ack::of(Epoch::mint(), &edge), true, false, now)
+                .unwrap();
+        }
+    }
+    assert_eq!(node.acked(), 2_000);
+    // Acks take eight seconds and two is the patience at the start.
+    assert!(
+        sent <= 200 + 10,
+        "{sent} batches were sent where 200 are enough"
+    );
+}
+
+#[test]
+fn http_carries_large_backlogs_and_steps_back_when_it_fails() {
+    let now = Instant::now();
+    let http = Some(HttpLimits {
+        threshold: 500,
+        batch_records: 50,
+    });
+    let mut node = Replay::new(Limits { http, ..limits() }, 1_000, 0, now);
+    // It needs no broker.
+    let Step::Send(plan) = node.step(now) else {
+        unreachable!("nothing to send")
+    };
+    assert_eq!((plan.route, plan.to), (Route::Http, 50));
+    let id = node.sent(plan, plan.to, now);
+    assert!(
+        matches!(node.step(now), Step::Wait(_)),
+        "one post at a time"
+    );
+    node.http_failed(id, true, now);
+    let Step::Send(plan) = node.step(now) else {
+        unreachable!("nothing to send")
+    };
+    assert_eq!(
+        (plan.route, plan.from, plan.to),
+        (Route::Http, 1, 25),
+        "half as large"
+    );
+    let id = node.sent(plan, plan.to, now);
+    node.http_failed(id, false, now + Duration::from_secs(60));
+    node.connected(now);
+    let later = now + Duration::from_secs(1);
+    let Step::Send(plan) = node.step(later) else {
+        unreachable!("nothing to send")
+    };
+    assert_eq!((plan.route, plan.from, plan.to), (Route::Mqtt, 1, 10));
+    // Below half of the threshold it is over.
+    let ack = Ack {
+        epoch: Epoch::mint(),
+        acked_seq: 760,
+        ranges: vec![],
+    };
+    let later = now + Duration::from_secs(120);
+    node.ack(&ack, true, false, later).unwrap();
+    let Step::Send(plan) = node.step(later) else {
+        unreachable!("nothing to send")
+    };
+    assert_eq!(plan.route, Route::Mqtt);
+}
