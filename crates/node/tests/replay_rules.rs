@@ -121,6 +121,7 @@ fn a_silent_edge_is_probed_ever_more_rarely_and_not_flooded() {
                 batches.push((plan.from, plan.to));
             }
             Step::Wait(until) => now = until.unwrap().max(now + Duration::from_millis(1)),
+            Step::Reconnect => unreachable!("every batch has its PUBACK"),
         }
     }
     // The bound on unacked batches, then a probe every 32 s at most.
@@ -202,7 +203,7 @@ fn http_carries_large_backlogs_and_steps_back_when_it_fails() {
         matches!(node.step(now), Step::Wait(_)),
         "one post at a time"
     );
-    node.http_failed(id, true, now);
+    node.http_failed(id, true, now, now);
     let Step::Send(plan) = node.step(now) else {
         unreachable!("nothing to send")
     };
@@ -212,7 +213,7 @@ fn http_carries_large_backlogs_and_steps_back_when_it_fails() {
         "half as large"
     );
     let id = node.sent(plan, plan.to, now);
-    node.http_failed(id, false, now + Duration::from_secs(60));
+    node.http_failed(id, false, now + Duration::from_secs(60), now);
     node.connected(now);
     let later = now + Duration::from_secs(1);
     let Step::Send(plan) = node.step(later) else {
@@ -231,4 +232,57 @@ fn http_carries_large_backlogs_and_steps_back_when_it_fails() {
         unreachable!("nothing to send")
     };
     assert_eq!(plan.route, Route::Mqtt);
+}
+
+#[test]
+fn a_broker_that_takes_nothing_is_left_for_a_new_connection() {
+    let (mut node, now) = congested(1_000);
+    let patience = limits().puback_after;
+    assert!(matches!(node.step(now + patience / 2), Step::Wait(_)));
+    assert_eq!(node.step(now + patience), Step::Reconnect);
+    // Asked once: the new connection gets the whole time again.
+    node.disconnected();
+    let later = now + patience * 10;
+    assert!(
+        !matches!(node.step(later), Step::Reconnect),
+        "there is no connection to break"
+    );
+    node.connected(later);
+    assert!(!matches!(node.step(later + patience / 2), Step::Reconnect));
+    assert_eq!(node.step(later + patience), Step::Reconnect);
+}
+
+#[test]
+fn a_batch_that_was_overtaken_is_sent_again_long_before_the_edge_counts_as_silent() {
+    let start = Instant::now();
+    let limits = Limits {
+        resend_after: Duration::from_secs(60),
+        ..limits()
+    };
+    let mut node = Replay::new(limits, 20, 0, start);
+    node.connected(start);
+    let mut now = start + Duration::from_secs(1);
+    // The edge was not there for the first batch, and is for the second.
+    for _ in 0..2 {
+        let Step::Send(plan) = node.step(now) else {
+            unreachable!("two batches are due")
+        };
+        let id = node.sent(plan, plan.to, now);
+        node.delivered(id, now);
+    }
+    let ack = Ack {
+        epoch: Epoch::mint(),
+        acked_seq: 0,
+        ranges: vec![(11, 20)],
+    };
+    node.ack(&ack, true, false, now).unwrap();
+    assert!(
+        matches!(node.step(now), Step::Wait(_)),
+        "another replica may have it"
+    );
+    now += Duration::from_secs(2);
+    let Step::Send(plan) = node.step(now) else {
+        unreachable!("the first batch is lost")
+    };
+    assert_eq!((plan.from, plan.to), (1, 10));
 }

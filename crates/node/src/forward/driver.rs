@@ -21,7 +21,7 @@ use mqtt::rumqttc::{AsyncClient, LastWill, PublishNotice, PublishOptions, QoS};
 use spool::Spool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
@@ -47,6 +47,7 @@ pub(crate) struct Forwarder {
     client: AsyncClient,
     events: mpsc::Receiver<LinkEvent>,
     link_task: JoinHandle<()>,
+    give_up: Arc<Notify>,
     live: Source,
     backfill: Source,
     notices: JoinSet<Notice>,
@@ -83,10 +84,12 @@ impl Forwarder {
         };
         let (client, event_loop) = config.broker.connect(&session)?;
         let (sender, events) = mpsc::channel(LINK_EVENTS);
+        let give_up = Arc::new(Notify::new());
         let link_task = tokio::spawn(link::watch(
             event_loop,
             Topic::Ack(node),
             config.retry_cap,
+            Arc::clone(&give_up),
             sender,
         ));
         let limits = Limits::from_config(&config);
@@ -102,6 +105,7 @@ impl Forwarder {
             client,
             events,
             link_task,
+            give_up,
             notices: JoinSet::new(),
             status_under_way: false,
             connected: false,
@@ -148,6 +152,12 @@ impl Forwarder {
             match self.replay.step(Instant::now()) {
                 Step::Wait(until) => return until,
                 Step::Send(plan) => self.send(plan),
+                Step::Reconnect => {
+                    tracing::warn!(
+                        "the broker takes nothing although the link is up; connecting again"
+                    );
+                    self.give_up.notify_one();
+                }
             }
         }
     }
@@ -211,7 +221,7 @@ impl Forwarder {
     fn noticed(&mut self, notice: Notice) {
         match notice {
             Notice::Batch(id, true) => self.replay.delivered(id, Instant::now()),
-            Notice::Batch(id, false) => self.replay.undelivered(id),
+            Notice::Batch(id, false) => self.replay.undelivered(id, Instant::now()),
             Notice::Status => self.status_under_way = false,
         }
     }
@@ -243,8 +253,8 @@ impl Forwarder {
             .map_or(Duration::ZERO, |posts| posts.pause_after(error));
         tracing::warn!(%error, pause_ms = pause.as_millis(), "bulk backfill failed; going on over MQTT");
         let our_fault = matches!(error, PostError::OurFault(_));
-        self.replay
-            .http_failed(id, our_fault, Instant::now() + pause);
+        let now = Instant::now();
+        self.replay.http_failed(id, our_fault, now + pause, now);
     }
 
     fn link_event(&mut self, event: LinkEvent) {

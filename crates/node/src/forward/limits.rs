@@ -48,6 +48,8 @@ pub struct Plan {
 pub enum Step {
     /// Read and send this, then ask again.
     Send(Plan),
+    /// The broker takes nothing although the link is up: break it and connect again.
+    Reconnect,
     /// Wait for something to happen, or until then.
     Wait(Option<Instant>),
 }
@@ -78,6 +80,8 @@ pub struct Limits {
     pub live_lag: u64,
     /// Sent and not acked for this long: sent again.
     pub resend_after: Duration,
+    /// No PUBACK for this long while some are due: the link is given up.
+    pub puback_after: Duration,
     /// Backfill records a second; 0 is no limit.
     pub backfill_rate: u64,
     /// HTTP, if configured.
@@ -97,6 +101,8 @@ impl Limits {
             live_linger: config.forward.live_linger,
             live_lag: batch_records * window as u64,
             resend_after: config.forward.resend_after,
+            // A dead link shows within twice the keepalive; a live one that takes nothing should not take much longer.
+            puback_after: (config.keepalive * 2).max(config.forward.resend_after),
             backfill_rate: config.forward.backfill_rate,
             http: config.http.as_ref().map(|http| HttpLimits {
                 threshold: http.threshold,

@@ -5,8 +5,9 @@
 use event::names::mqtt::Topic;
 use mqtt::rumqttc::{Event, EventLoop, Packet, SubscribeReasonCode};
 use mqtt::{Backoff, Trouble};
+use std::sync::Arc;
 use std::time::Duration;
-use tokio::sync::mpsc;
+use tokio::sync::{Notify, mpsc};
 
 /// The first pause after a broken link.
 const RETRY_BASE: Duration = Duration::from_millis(250);
@@ -29,12 +30,25 @@ pub(crate) async fn watch(
     mut event_loop: EventLoop,
     ack_topic: Topic,
     retry_cap: Duration,
+    give_up: Arc<Notify>,
     events: mpsc::Sender<LinkEvent>,
 ) {
     let ack_topic = ack_topic.to_string();
     let mut backoff = Backoff::new(RETRY_BASE, retry_cap);
     loop {
-        let event = match event_loop.poll().await {
+        let polled = tokio::select! {
+            polled = event_loop.poll() => polled,
+            () = give_up.notified() => {
+                // Drops the connection and keeps what was not taken for the next one.
+                event_loop.clean();
+                let stuck = Trouble::Link("the broker takes nothing".to_owned());
+                if events.send(LinkEvent::Down(stuck, Duration::ZERO)).await.is_err() {
+                    return;
+                }
+                continue;
+            }
+        };
+        let event = match polled {
             Ok(Event::Incoming(Packet::ConnAck(_))) => {
                 backoff.reset();
                 LinkEvent::Up

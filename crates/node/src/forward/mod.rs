@@ -13,6 +13,7 @@ mod limits;
 mod link;
 mod patience;
 mod replay;
+mod window;
 
 pub use http::{PostError, Poster};
 pub use limits::{BatchId, HttpLimits, Lane, Limits, Plan, Route, Step};

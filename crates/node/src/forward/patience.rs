@@ -10,6 +10,9 @@ use std::time::{Duration, Instant};
 /// While the edge is silent, the wait between two probes doubles this many times at most.
 const MAX_DOUBLINGS: u32 = 4;
 
+/// How long a batch waits at least when a later one was acknowledged before it.
+const OVERTAKEN_AFTER: Duration = Duration::from_secs(1);
+
 /// What is known about the edge's pace.
 #[derive(Debug)]
 pub(super) struct Patience {
@@ -74,14 +77,20 @@ impl Patience {
         )
     }
 
+    /// How long an ack may take once a later batch has been acknowledged. What overtook it was not slower, so this needs no
+    /// long wait; it only has to outlast one replica of the edge being slower than another.
+    fn overtaken_timeout(&self) -> Duration {
+        self.timeout().min((self.slowest * 2).max(OVERTAKEN_AFTER))
+    }
+
     /// Whether a batch that the broker took then is lost.
     pub(super) fn is_lost(&self, id: BatchId, delivered_at: Instant, now: Instant) -> bool {
         now >= self.due(delivered_at) && self.newest_acked.is_some_and(|newest| newest > id)
     }
 
-    /// When a batch that the broker took then is overdue.
+    /// When a batch that the broker took then is overdue, if it was overtaken.
     pub(super) fn due(&self, delivered_at: Instant) -> Instant {
-        delivered_at + self.timeout()
+        delivered_at + self.overtaken_timeout()
     }
 
     /// When the oldest batch, which the broker took then, is sent again as a probe.

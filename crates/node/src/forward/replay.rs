@@ -11,7 +11,8 @@
 //! - Nothing beyond head is sent; at most `window` batches wait for their PUBACK and at most `unacked` for
 //!   their ack.
 //! - One slot is always left for live, and the share of backfill is always left for backfill.
-//! - What was sent and is not acked is sent again: see `patience` for when.
+//! - What was sent and is not acked is sent again: see `patience` for when. A broker that takes nothing for too long
+//!   is left for a new connection: see `window`.
 //! - An ack that is foreign, regresses or lies beyond head changes nothing and is counted.
 
 use super::bucket::Bucket;
@@ -19,6 +20,7 @@ use super::bulk::{Bulk, Opening};
 use super::islands::Islands;
 use super::limits::{BatchId, Lane, Limits, Plan, Route, Step};
 use super::patience::Patience;
+use super::window::Window;
 use event::wire::Ack;
 use std::time::{Duration, Instant};
 
@@ -60,7 +62,7 @@ pub struct Replay {
     live_next: u64,
     live_since: Instant,
     sent: Vec<Sent>,
-    slots: Vec<(BatchId, Lane)>,
+    window: Window,
     next_id: u64,
     bucket: Bucket,
     backfill_after: Instant,
@@ -89,7 +91,7 @@ impl Replay {
             live_next: head + 1,
             live_since: now,
             sent: Vec::new(),
-            slots: Vec::new(),
+            window: Window::new(limits.window, limits.puback_after, now),
             next_id: 1,
             bucket: Bucket::new(limits.backfill_rate, burst * 2, now),
             backfill_after: now,
@@ -121,7 +123,7 @@ impl Replay {
 
     /// Batches that wait for their PUBACK.
     pub fn in_flight(&self) -> usize {
-        self.slots.len()
+        self.window.len()
     }
 
     /// Batches that were sent again.
@@ -153,6 +155,7 @@ impl Replay {
         self.connected = true;
         self.backfill_after = now + SETTLE;
         self.patience.reconnected();
+        self.window.reconnected(now);
     }
 
     /// The link is down. What waits for its PUBACK stays with the client, which carries it over.
@@ -163,7 +166,12 @@ impl Replay {
 
     /// What to do now.
     pub fn step(&mut self, now: Instant) -> Step {
-        let mut wake = self.expire(now);
+        let given_up = self.window.given_up_at().filter(|_| self.connected);
+        if given_up.is_some_and(|at| now >= at) {
+            self.window.reconnected(now);
+            return Step::Reconnect;
+        }
+        let mut wake = earlier(self.expire(now), given_up);
         if now < self.stalled_until {
             return Step::Wait(earlier(wake, Some(self.stalled_until)));
         }
@@ -185,16 +193,11 @@ impl Replay {
 
     /// A live batch, or when to ask again.
     fn live(&self, now: Instant) -> Result<Plan, Option<Instant>> {
-        let in_lane = self
-            .slots
-            .iter()
-            .filter(|(_, lane)| *lane == Lane::Live)
-            .count();
         let slots = self.limits.window - self.limits.backfill_slots;
         let blocked = !self.connected
             || self.live_next > self.head
-            || in_lane >= slots
-            || self.slots.len() >= self.limits.window
+            || self.window.in_lane(Lane::Live) >= slots
+            || self.window.is_full()
             || self.sent.len() >= self.limits.unacked;
         if blocked {
             return Err(None);
@@ -246,15 +249,10 @@ impl Replay {
     /// Whether backfill over MQTT has to wait. Live keeps a slot, and a window's worth of unacked batches, whatever
     /// the backlog does.
     fn mqtt_is_blocked(&self) -> bool {
-        let in_lane = self
-            .slots
-            .iter()
-            .filter(|(_, lane)| *lane == Lane::Backfill)
-            .count();
         let unacked = self.sent.len() + self.limits.window >= self.limits.unacked;
         !self.connected
-            || in_lane + 1 >= self.limits.window
-            || self.slots.len() >= self.limits.window
+            || self.window.in_lane(Lane::Backfill) + 1 >= self.limits.window
+            || self.window.is_full()
             || (unacked && !self.probing)
     }
 
@@ -271,7 +269,7 @@ impl Replay {
         });
         self.highest_sent = self.highest_sent.max(to);
         match plan.route {
-            Route::Mqtt => self.slots.push((id, plan.lane)),
+            Route::Mqtt => self.window.take(id, plan.lane, now),
             Route::Http => self.bulk.started(id),
         }
         self.live_next = self.live_next.max(to + 1);
@@ -291,15 +289,15 @@ impl Replay {
 
     /// The broker has taken a batch (PUBACK).
     pub fn delivered(&mut self, id: BatchId, now: Instant) {
-        self.slots.retain(|(slot, _)| *slot != id);
+        self.window.free(id, now);
         if let Some(sent) = self.sent.iter_mut().find(|sent| sent.id == id) {
             sent.delivered_at = Some(now);
         }
     }
 
     /// The client has lost a batch: the broker forgot the session. Its records are backlog again.
-    pub fn undelivered(&mut self, id: BatchId) {
-        self.slots.retain(|(slot, _)| *slot != id);
+    pub fn undelivered(&mut self, id: BatchId, now: Instant) {
+        self.window.free(id, now);
         self.sent.retain(|sent| sent.id != id);
     }
 
@@ -311,8 +309,8 @@ impl Replay {
 
     /// A post failed. `our_fault` is a batch that the edge cannot read or that is too large for it: the next
     /// one is half as large. Until `retry_at` backfill goes over MQTT.
-    pub fn http_failed(&mut self, id: BatchId, our_fault: bool, retry_at: Instant) {
-        self.undelivered(id);
+    pub fn http_failed(&mut self, id: BatchId, our_fault: bool, retry_at: Instant, now: Instant) {
+        self.undelivered(id, now);
         self.bulk.failed(our_fault, retry_at);
     }
 

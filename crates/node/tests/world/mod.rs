@@ -23,6 +23,7 @@ pub(crate) fn limits() -> Limits {
         live_linger: Duration::from_millis(20),
         live_lag: 200,
         resend_after: Duration::from_secs(2),
+        puback_after: Duration::from_secs(4),
         backfill_rate: 0,
         http: None,
     }
@@ -100,6 +101,16 @@ impl World {
             let plan = match self.node.step(self.now) {
                 Step::Wait(until) => return until,
                 Step::Send(plan) => plan,
+                // The session stays, so what the broker did not take goes over the new connection.
+                Step::Reconnect => {
+                    assert!(
+                        self.connected && self.node.in_flight() > 0,
+                        "nothing to reconnect for"
+                    );
+                    self.disconnect(false);
+                    self.connect();
+                    continue;
+                }
             };
             assert!(plan.from >= 1 && plan.from <= plan.to, "{plan:?}");
             assert!(
@@ -200,7 +211,7 @@ impl World {
         if session_lost {
             for flight in std::mem::take(&mut self.uplink) {
                 if flight.life == self.life {
-                    self.node.undelivered(flight.id);
+                    self.node.undelivered(flight.id, self.now);
                 }
             }
         }
@@ -297,14 +308,17 @@ impl World {
             return;
         };
         match self.rng.random_range(0..4) {
-            0 => self.node.http_failed(flight.id, true, self.now),
-            1 => self
-                .node
-                .http_failed(flight.id, false, self.now + Duration::from_secs(1)),
+            0 => self.node.http_failed(flight.id, true, self.now, self.now),
+            1 => self.node.http_failed(
+                flight.id,
+                false,
+                self.now + Duration::from_secs(1),
+                self.now,
+            ),
             // The answer is lost, the batch is not.
             2 => {
                 self.edge_takes(flight);
-                self.node.http_failed(flight.id, false, self.now);
+                self.node.http_failed(flight.id, false, self.now, self.now);
             }
             _ => {
                 let ack = self.edge_takes(flight);
