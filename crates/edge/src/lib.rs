@@ -1,1 +1,27 @@
 //! The site: ingress of node data into Postgres, node registry, liveness.
+//!
+//! Entry points: [`Config`] from the `[edge]` section, [`migrate`], [`run`] (or [`Edge`] for
+//! whoever wants the address and a graceful stop), [`registry`] for enrolling and listing nodes,
+//! [`ingress::Writer`] for writing messages without a broker.
+//!
+//! Promises: a record that was acknowledged is in the tables, once, or in quarantine with its
+//! reason; a replay changes nothing; a tenant comes from a node's registration, never from a
+//! payload. docs/spec/edge-tables.md has the tables, docs/spec/node-edge.md the protocol.
+//!
+//! It must not know the cloud. It fails at start for what can never work; after that the database
+//! or the broker may come and go.
+
+pub mod config;
+mod edge;
+mod health;
+pub mod ingress;
+mod maintenance;
+pub mod metrics;
+mod migration;
+pub mod registry;
+mod signal;
+
+pub use config::Config;
+pub use edge::{Edge, Error, run};
+pub use maintenance::sweep_dedupe;
+pub use migration::migrate;

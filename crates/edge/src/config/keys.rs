@@ -1,0 +1,200 @@
+//! The keys, each with its default and what it means.
+
+use event::id::NodeId;
+use settings::{Key, Kind, check};
+
+use crate::registry::EDGE_USER;
+
+/// The name of the section.
+pub const SECTION: &str = "edge";
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// Every key of the section.
+pub const KEYS: &[Key] = &[
+    Key::new(
+        "replica",
+        Kind::Checked(check::<NodeId>),
+        "This replica's name: its own among the replicas and stable \
+         over restarts, for the broker keeps bare events under it.",
+    )
+    .default("edge-1"),
+    Key::new("database.url", Kind::Text, "Postgres.")
+        .secret()
+        .required()
+        .alias(&["DATABASE_URL"]),
+    Key::new(
+        "database.ca_file",
+        Kind::Text,
+        "PEM certificates to trust; Postgres is then reached over TLS only.",
+    ),
+    Key::new(
+        "database.max_connections",
+        Kind::Integer { min: 3, max: 100 },
+        "The most connections to Postgres.",
+    )
+    .default("8"),
+    Key::new(
+        "mqtt.address",
+        Kind::Checked(check::<mqtt::Address>),
+        "The broker.",
+    )
+    .default("mqtt://127.0.0.1:1883"),
+    Key::new(
+        "mqtt.username",
+        Kind::Text,
+        "The edge's user at the broker.",
+    )
+    .default(EDGE_USER),
+    Key::new(
+        "mqtt.password",
+        Kind::Text,
+        "The edge's password at the broker.",
+    )
+    .secret(),
+    Key::new(
+        "mqtt.ca_file",
+        Kind::Text,
+        "PEM certificates to trust for mqtts.",
+    ),
+    Key::new(
+        "mqtt.client_cert",
+        Kind::Text,
+        "PEM certificate to show the broker.",
+    ),
+    Key::new(
+        "mqtt.client_key",
+        Kind::Text,
+        "PEM key of that certificate.",
+    ),
+    Key::new(
+        "mqtt.keepalive",
+        Kind::Duration {
+            min_ms: SECOND,
+            max_ms: 10 * MINUTE,
+        },
+        "Silence after which the link is tested.",
+    )
+    .default("15s"),
+    Key::new(
+        "http.listen",
+        Kind::HostPort,
+        "Where backfill, health and metrics are served.",
+    )
+    .default("127.0.0.1:8090"),
+    Key::new(
+        "http.allow_remote",
+        Kind::Flag,
+        "Whether http.listen may be reached from other machines.",
+    )
+    .default("false"),
+    Key::new(
+        "http.max_uploads",
+        Kind::Integer { min: 1, max: 64 },
+        "Backfill requests worked on at once; further ones are told to come back.",
+    )
+    .default("4"),
+    Key::new(
+        "ingress.gather",
+        Kind::Duration {
+            min_ms: 0,
+            max_ms: SECOND,
+        },
+        "How long messages gather for one transaction.",
+    )
+    .default("5ms"),
+    Key::new(
+        "ingress.max_records",
+        Kind::Integer {
+            min: 1,
+            max: 100_000,
+        },
+        "Records in one transaction, about.",
+    )
+    .default("4000"),
+    Key::new(
+        "ingress.max_held",
+        Kind::Size {
+            min: 2 << 20,
+            max: 4 << 30,
+        },
+        "Bytes of messages in memory beyond which the broker is not read.",
+    )
+    .default("64MiB"),
+    Key::new(
+        "ingress.stall_after",
+        Kind::Duration {
+            min_ms: SECOND,
+            max_ms: 60 * MINUTE,
+        },
+        "Not ready when messages wait longer than this for their commit.",
+    )
+    .default("30s"),
+    Key::new(
+        "liveness.late_after",
+        Kind::Duration {
+            min_ms: SECOND,
+            max_ms: 30 * DAY,
+        },
+        "A node not heard for this long is late.",
+    )
+    .default("2m"),
+    Key::new(
+        "liveness.offline_after",
+        Kind::Duration {
+            min_ms: SECOND,
+            max_ms: 30 * DAY,
+        },
+        "A node not heard for this long is offline.",
+    )
+    .default("15m"),
+    Key::new(
+        "dedupe.ttl_hours",
+        Kind::Integer { min: 1, max: 8_760 },
+        "How long an event id stays in the dedupe cache.",
+    )
+    .default("72")
+    .alias(&["INGRESS_DEDUPE_TTL_HOURS"]),
+    Key::new(
+        "dedupe.sweep_every",
+        Kind::Duration {
+            min_ms: SECOND,
+            max_ms: DAY,
+        },
+        "How often expired event ids are removed.",
+    )
+    .default("15m"),
+    Key::new(
+        "broker.password_file",
+        Kind::Text,
+        "Mosquitto's password file, written when a node is enrolled.",
+    ),
+    Key::new(
+        "broker.acl_file",
+        Kind::Text,
+        "Mosquitto's ACL file, written when a node is enrolled.",
+    ),
+    Key::new(
+        "public.mqtt_address",
+        Kind::Checked(check::<mqtt::Address>),
+        "The broker as the nodes reach it; mqtt.address when absent.",
+    ),
+    Key::new(
+        "public.http_address",
+        Kind::Checked(check_http_address),
+        "HTTP as the nodes reach it; they use MQTT alone when absent.",
+    ),
+];
+
+fn check_http_address(text: &str) -> Result<(), String> {
+    let rest = text
+        .strip_prefix("http://")
+        .or_else(|| text.strip_prefix("https://"));
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
+    match rest {
+        Some(rest) if !rest.is_empty() && rest.chars().all(plain) => Ok(()),
+        _ => Err("expected http://host:port or https://host:port".to_owned()),
+    }
+}

@@ -1,0 +1,201 @@
+//! The edge as a whole: what starts, in which order, and how it stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mqtt::Backoff;
+use pg::About;
+use tokio::net::TcpListener;
+use tokio::sync::{Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use crate::config::Config;
+use crate::health::{Health, Line};
+use crate::ingress::Writer;
+use crate::ingress::acknowledge::Uplink;
+use crate::ingress::gather::Pipeline;
+use crate::ingress::http::Http;
+use crate::ingress::mqtt::{MAX_HELD_MESSAGES, Receiver, Room};
+use crate::metrics::Metrics;
+use crate::signal::{Sayer, Signal, signal};
+use crate::{maintenance, migration};
+
+const RETRY_BASE: Duration = Duration::from_millis(200);
+const RETRY_CAP: Duration = Duration::from_secs(10);
+/// Requests that are under way when the edge stops get this long.
+const HTTP_GOODBYE: Duration = Duration::from_secs(5);
+
+/// Why the edge cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database cannot be used, or its schema not be brought up to date.
+    #[error(transparent)]
+    Database(#[from] pg::Error),
+    /// The broker can never be reached as configured.
+    #[error(transparent)]
+    Broker(#[from] mqtt::Error),
+    /// The HTTP address cannot be used.
+    #[error("edge.http.listen {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+/// A running edge.
+#[derive(Debug)]
+pub struct Edge {
+    http: SocketAddr,
+    metrics: Arc<Metrics>,
+    stop: Sayer,
+    drained: Sayer,
+    pipeline: JoinSet<()>,
+    others: JoinSet<()>,
+}
+
+/// Runs the edge until `shutdown` is done, then stops it gracefully.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+    let mut shutdown = std::pin::pin!(shutdown);
+    let edge = tokio::select! {
+        edge = Edge::start(config) => edge?,
+        () = &mut shutdown => return Ok(()),
+    };
+    shutdown.await;
+    edge.stop().await;
+    Ok(())
+}
+
+/// Brings the schema up to date. After a power cut the database may start later than the edge, so
+/// it is waited for.
+async fn prepare(database: &pg::Options) -> Result<(), pg::Error> {
+    let mut backoff = Backoff::new(RETRY_BASE, RETRY_CAP);
+    loop {
+        let error = match migration::migrate(database).await {
+            Ok(()) => return Ok(()),
+            Err(error) => error,
+        };
+        match error.about() {
+            About::Destination | About::Conflict => {
+                let pause = backoff.next(&mut rand::rng());
+                tracing::warn!(%error, ?pause, "the edge waits for the database");
+                tokio::time::sleep(pause).await;
+            }
+            About::Data | About::Us => return Err(error),
+        }
+    }
+}
+
+impl Edge {
+    /// Brings the schema up to date, waiting for the database if need be, and starts everything.
+    /// The broker may come later.
+    pub async fn start(config: Config) -> Result<Edge, Error> {
+        prepare(&config.database).await?;
+        let metrics = Arc::new(Metrics::new());
+        let health = Arc::new(Health::new(Arc::clone(&metrics)));
+        let uplink = Arc::new(Uplink::new(Arc::clone(&metrics)));
+        let writer = Writer::new(pg::Pool::new(&config.database)?, Arc::clone(&metrics));
+        let receiver = Receiver {
+            broker: config.broker.clone(),
+            replica: config.replica.to_string(),
+            keepalive: config.keepalive,
+            room: Room::new(config.ingress.max_held),
+            health: Arc::clone(&health),
+            uplink: Arc::clone(&uplink),
+        };
+        receiver.check()?;
+        let address = config.listen;
+        let listener = TcpListener::bind(address)
+            .await
+            .map_err(|source| Error::Listen { address, source })?;
+        let http = listener
+            .local_addr()
+            .map_err(|source| Error::Listen { address, source })?;
+
+        let (stop, stopping) = signal();
+        let (drained, all_drained) = signal();
+        let (held, from_receivers) = mpsc::channel(MAX_HELD_MESSAGES);
+        // One group waits while another is committed; more would only be older when they are.
+        let (groups, from_gather) = mpsc::channel(1);
+        let pipeline = Pipeline {
+            writer: writer.clone(),
+            limits: config.ingress,
+            health: Arc::clone(&health),
+            uplink: Arc::clone(&uplink),
+            metrics: Arc::clone(&metrics),
+            stop: stopping.clone(),
+        };
+        let mut tasks = JoinSet::new();
+        tasks.spawn(pipeline.clone().gather(from_receivers, groups));
+        tasks.spawn(pipeline.commit(from_gather));
+
+        let mut others = JoinSet::new();
+        for line in [Line::Batches, Line::Events] {
+            let (stop, drained) = (stopping.clone(), all_drained.clone());
+            others.spawn(receiver.clone().run(line, held.clone(), stop, drained));
+        }
+        others.spawn(maintenance::run(
+            config.database.clone(),
+            config.dedupe_ttl,
+            config.dedupe_sweep_every,
+            Arc::clone(&metrics),
+            stopping.clone(),
+        ));
+        let service = Http {
+            writer,
+            uplink,
+            health,
+            metrics: Arc::clone(&metrics),
+            places: Arc::new(Semaphore::new(config.max_uploads)),
+            stall_after: config.ingress.stall_after,
+        };
+        others.spawn(serve(listener, service, stopping));
+        tracing::info!(%http, replica = %config.replica, "edge started");
+        Ok(Edge {
+            http,
+            metrics,
+            stop,
+            drained,
+            pipeline: tasks,
+            others,
+        })
+    }
+
+    /// Where HTTP is served.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// What it has counted.
+    pub fn metrics(&self) -> &Metrics {
+        &self.metrics
+    }
+
+    /// Stops receiving, commits and acknowledges what was received, and leaves the broker.
+    pub async fn stop(mut self) {
+        self.stop.say();
+        while self.pipeline.join_next().await.is_some() {}
+        self.drained.say();
+        while self.others.join_next().await.is_some() {}
+        tracing::info!("edge stopped");
+    }
+}
+
+async fn serve(listener: TcpListener, service: Http, stop: Signal) {
+    let mut graceful = stop.clone();
+    let mut hurry = stop;
+    let server = axum::serve(listener, service.router()).with_graceful_shutdown(async move {
+        graceful.heard().await;
+    });
+    tokio::select! {
+        ended = server => if let Err(error) = ended {
+            tracing::error!(%error, "HTTP ended");
+        },
+        () = async {
+            hurry.heard().await;
+            tokio::time::sleep(HTTP_GOODBYE).await;
+        } => tracing::warn!("HTTP requests were cut off"),
+    }
+}
