@@ -95,7 +95,7 @@ CREATE TABLE sync_state (
     tenant_id            uuid        PRIMARY KEY,
     last_acked_event_id  uuid,
     last_acked_at        timestamptz,
-    last_sent_batch_id   uuid,
+    last_sent_batch_id   text,
     consecutive_failures integer     NOT NULL DEFAULT 0,
     paused_until         timestamptz,
     CONSTRAINT sync_state_failures CHECK (consecutive_failures >= 0)

@@ -14,6 +14,8 @@ use crate::sampler::Receipts;
 pub(crate) struct Account {
     received: RangeSet,
     lost: RangeSet,
+    /// What the tombstones name.
+    declared: RangeSet,
     acked: u64,
     /// How often each event id is stored.
     stored: BTreeMap<Uuid, usize>,
@@ -28,7 +30,13 @@ pub(crate) async fn read(client: &Client, stream: &str) -> Account {
     for row in client.query("SELECT id FROM telemetry_raw WHERE stream = $1", &[&stream]).await.unwrap() {
         *stored.entry(row.get(0)).or_default() += 1;
     }
+    let mut declared = RangeSet::new();
+    let tombstones = "SELECT from_seq, to_seq FROM ledger_tombstone WHERE stream = $1";
+    for row in client.query(tombstones, &[&stream]).await.unwrap() {
+        declared.insert(u64::try_from(row.get::<_, i64>(0)).unwrap(), u64::try_from(row.get::<_, i64>(1)).unwrap());
+    }
     Account {
+        declared,
         acked: u64::try_from(row.get::<_, i64>(0)).unwrap(),
         received: RangeSet::from_flat(&row.get::<_, Vec<i64>>(1)).unwrap(),
         lost: RangeSet::from_flat(&row.get::<_, Vec<i64>>(2)).unwrap(),
@@ -37,12 +45,14 @@ pub(crate) async fn read(client: &Client, stream: &str) -> Account {
 }
 
 impl Account {
-    pub(crate) fn check(&self, receipts: &Receipts, may_lose: bool) {
+    pub(crate) fn check(&self, receipts: &Receipts, small_disk: bool) {
         let head = receipts.values().max().copied().unwrap_or(0);
         assert!(head > 0, "nothing was produced");
         assert!(self.acked >= head, "acked {} is behind the last receipt {head}", self.acked);
         assert_eq!(self.received.count() + self.lost.count(), self.acked, "received and lost add up, and are disjoint");
-        assert!(may_lose || self.lost.is_empty(), "lost without a full disk: {:?}", self.lost);
+        assert_eq!(self.lost.is_empty(), !small_disk, "something is lost where a disk was full, and only there: {:?}", self.lost);
+
+        assert_eq!(self.lost.intersection(&self.declared), self.lost, "a tombstone names whatever is lost");
 
         for (id, times) in &self.stored {
             assert_eq!(*times, 1, "{id} is stored {times} times");

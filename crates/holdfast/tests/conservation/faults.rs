@@ -39,8 +39,8 @@ impl Fault {
             12 => Fault::Link(node, Mode::Stall),
             13 => Fault::Link(node, Mode::Delay(Duration::from_millis(100))),
             14 | 15 => Fault::Link(node, Mode::DropUp),
-            16 | 17 => Fault::Link(node, Mode::DropDown),
-            18 if small_disk.is_some() => Fault::FillDisk(small_disk.unwrap()),
+            16 => Fault::Link(node, Mode::DropDown),
+            17 | 18 if small_disk.is_some() => Fault::FillDisk(small_disk.unwrap()),
             _ => Fault::Link(node, Mode::Cut),
         }
     }
@@ -90,16 +90,34 @@ impl Fault {
                 site.nodes[index].link.set(Mode::Pass);
             }
             Fault::FillDisk(index) => {
+                // Without its link, so that there is something on the disk that nobody else has.
+                site.nodes[index].link.set(Mode::Cut);
+                tokio::time::sleep(moment * 3).await;
                 let path = site.nodes[index].tmpfs.as_ref().unwrap().path().join("filler");
                 fill(&path);
-                tokio::time::sleep(moment * 2).await;
+                tokio::time::sleep(moment * 3).await;
                 std::fs::remove_file(&path)?;
+                site.nodes[index].link.set(Mode::Pass);
             }
         }
         // Time for something to flow between two faults, so that each hits work under way.
         tokio::time::sleep(Duration::from_millis(rng.random_range(0..300))).await;
         Ok(())
     }
+}
+
+/// Fills the small disk of a node without a link until the node has to give something up. Drawn faults may or may not
+/// come to that; this makes sure that gaps are part of every run.
+pub(crate) async fn force_a_gap(site: &mut Site) -> anyhow::Result<()> {
+    let Some(node) = site.nodes.iter().find(|node| node.tmpfs.is_some()) else { return Ok(()) };
+    node.link.set(Mode::Cut);
+    node.wait_for_status("several segments wait", |status| status.local.segments >= 3).await?;
+    let path = node.tmpfs.as_ref().unwrap().path().join("filler");
+    fill(&path);
+    let dropped = node.wait_for_status("the oldest are dropped", |status| status.report.drops > 0).await;
+    std::fs::remove_file(&path)?;
+    node.link.set(Mode::Pass);
+    dropped
 }
 
 /// Writes until the disk takes no more.

@@ -30,6 +30,7 @@ async fn every_reading_is_stored_once_or_declared_lost() {
     let samplers: Vec<_> = site.nodes.iter().map(|node| Sampler::start(&node.socket)).collect();
     site.wait_until_data_flows().await.unwrap();
 
+    faults::force_a_gap(&mut site).await.unwrap();
     for number in 1..=count {
         let fault = Fault::draw(&site, &mut rng);
         println!("fault {number}/{count}: {fault:?}");

@@ -75,6 +75,21 @@ pub(crate) struct Node {
     pub(crate) tmpfs: Option<Tmpfs>,
 }
 
+impl Node {
+    pub(crate) async fn wait_for_status(
+        &self,
+        what: &str,
+        holds: impl Fn(&node::NodeStatus) -> bool,
+    ) -> anyhow::Result<()> {
+        let waited = eventually(Duration::from_secs(180), what, async || {
+            let status = status_of(&self.socket).await.map_err(|error| error.to_string())?;
+            if holds(&status) { Ok(true) } else { Err(format!("{}: {status:?}", self.id)) }
+        });
+        waited.await.map_err(|error| error.context(self.role.log_tail()))?;
+        Ok(())
+    }
+}
+
 pub(crate) struct Site {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Role>,
@@ -150,12 +165,8 @@ impl Site {
     /// Waits until every node's spool is empty of what is not acked, as the node and as the edge see it.
     pub(crate) async fn wait_until_settled(&self) -> anyhow::Result<()> {
         for node in &self.nodes {
-            let settled = eventually(Duration::from_secs(180), "the backlog drains", async || {
-                let status = status_of(&node.socket).await.map_err(|error| error.to_string())?;
-                let held = status.report.head - status.report.acked;
-                if held == 0 { Ok(true) } else { Err(format!("{} holds {held}: {status:?}", node.id)) }
-            });
-            settled.await.map_err(|error| error.context(node.role.log_tail()))?;
+            let drained = |status: &node::NodeStatus| status.report.head == status.report.acked;
+            node.wait_for_status("the backlog drains", drained).await?;
         }
         Ok(())
     }
