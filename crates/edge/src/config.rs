@@ -154,9 +154,7 @@ impl Config {
                 Some(value) => value.parse()?,
                 None => address,
             },
-            public_http_address: section
-                .find("public.http_address")?
-                .map(|value| value.text()),
+            public_http_address: section.find("public.http_address")?.map(|value| value.text()),
         })
     }
 }
@@ -168,9 +166,7 @@ fn listen(section: &Section) -> Result<SocketAddr, settings::Error> {
     let value = section.get("http.listen")?;
     let refuse = |reason: &str| section.refuse("http.listen", reason);
     let text = value.text();
-    let mut found = text
-        .to_socket_addrs()
-        .map_err(|error| refuse(&error.to_string()))?;
+    let mut found = text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?;
     let address = found.next().ok_or_else(|| refuse("names no address"))?;
     // Every node has a secret of its own, so a remote listener is not open; but it is the operator
     // who decides that other machines may try.
@@ -214,18 +210,8 @@ mod tests {
     #[test]
     fn values_that_contradict_each_other_are_refused() {
         let late = ("HOLDFAST_EDGE_LIVENESS_LATE_AFTER", "30m");
-        assert!(
-            load(&[URL, late])
-                .unwrap_err()
-                .to_string()
-                .contains("offline_after")
-        );
+        assert!(load(&[URL, late]).unwrap_err().to_string().contains("offline_after"));
         let one = ("HOLDFAST_EDGE_BROKER_ACL_FILE", "acl");
-        assert!(
-            load(&[URL, one])
-                .unwrap_err()
-                .to_string()
-                .contains("password_file")
-        );
+        assert!(load(&[URL, one]).unwrap_err().to_string().contains("password_file"));
     }
 }

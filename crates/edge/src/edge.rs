@@ -107,12 +107,9 @@ impl Edge {
         };
         receiver.check()?;
         let address = config.listen;
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| Error::Listen { address, source })?;
-        let http = listener
-            .local_addr()
-            .map_err(|source| Error::Listen { address, source })?;
+        let listener =
+            TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
+        let http = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
 
         let (stop, stopping) = signal();
         let (drained, all_drained) = signal();
@@ -153,14 +150,7 @@ impl Edge {
         };
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");
-        Ok(Edge {
-            http,
-            metrics,
-            stop,
-            drained,
-            pipeline: tasks,
-            others,
-        })
+        Ok(Edge { http, metrics, stop, drained, pipeline: tasks, others })
     }
 
     /// Where HTTP is served.

@@ -61,9 +61,7 @@ impl Health {
     /// How long messages have waited without any commit.
     pub(crate) fn stalled(&self, now: Instant) -> Option<Duration> {
         let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-        waiting
-            .since
-            .map(|since| now.saturating_duration_since(since))
+        waiting.since.map(|since| now.saturating_duration_since(since))
     }
 
     pub(crate) fn set_connected(&self, line: Line, connected: bool) {
@@ -74,9 +72,7 @@ impl Health {
     }
 
     pub(crate) fn connected(&self) -> bool {
-        self.connected
-            .iter()
-            .all(|line| line.load(Ordering::Relaxed))
+        self.connected.iter().all(|line| line.load(Ordering::Relaxed))
     }
 }
 
@@ -94,11 +90,7 @@ mod tests {
         let later = start + Duration::from_secs(9);
         assert_eq!(health.stalled(later), Some(Duration::from_secs(9)));
         health.committed(1, later);
-        assert_eq!(
-            health.stalled(later),
-            Some(Duration::ZERO),
-            "one is still waiting"
-        );
+        assert_eq!(health.stalled(later), Some(Duration::ZERO), "one is still waiting");
         health.committed(1, later);
         assert_eq!(health.stalled(later), None);
     }

@@ -43,9 +43,7 @@ pub(crate) async fn ensure_partitions(
 pub async fn sweep_dedupe(options: &pg::Options, ttl: Duration) -> Result<Option<u64>, pg::Error> {
     let client = pg::connect(options).await?;
     // The lock belongs to the connection, so that it goes with a replica that is killed.
-    let row = client
-        .query_one("SELECT pg_try_advisory_lock($1)", &[&SWEEP_LOCK])
-        .await?;
+    let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&SWEEP_LOCK]).await?;
     if !row.get::<_, bool>(0) {
         return Ok(None);
     }

@@ -16,9 +16,8 @@ use crate::ingress::{Reason, Tally};
 const META: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
 
 /// Seconds, from a commit on a fast disk to one that met a checkpoint.
-const LATENCY_BUCKETS: [f64; 12] = [
-    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0,
-];
+const LATENCY_BUCKETS: [f64; 12] =
+    [0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0];
 
 /// The edge's counters. Reading one never blocks ingress.
 pub struct Metrics {
@@ -81,20 +80,12 @@ impl Metrics {
         };
         let outcome = |value: &'static str| {
             let labels = vec![Label::new("outcome", value)];
-            counter(
-                &recorder,
-                "holdfast_edge_records_total",
-                "Records by outcome.",
-                labels,
-            )
+            counter(&recorder, "holdfast_edge_records_total", "Records by outcome.", labels)
         };
         let quarantined = Reason::ALL.into_iter().map(|reason| {
             let labels = vec![Label::new("reason", reason.as_str())];
             let help = "Records and messages put in quarantine, by reason.";
-            (
-                reason,
-                counter(&recorder, "holdfast_edge_quarantined_total", help, labels),
-            )
+            (reason, counter(&recorder, "holdfast_edge_quarantined_total", help, labels))
         });
         let waiting = "holdfast_edge_waiting_messages";
         recorder.describe_gauge(
@@ -183,11 +174,7 @@ impl Metrics {
     }
 
     pub(crate) fn ack(&self, handed_over: bool) {
-        if handed_over {
-            self.acks.increment(1)
-        } else {
-            self.acks_dropped.increment(1)
-        }
+        if handed_over { self.acks.increment(1) } else { self.acks_dropped.increment(1) }
     }
 
     pub(crate) fn db_retry(&self) {
@@ -226,25 +213,13 @@ mod tests {
     #[test]
     fn every_metric_is_there_before_anything_happened() {
         let metrics = Metrics::new();
-        metrics.committed(
-            &Tally {
-                stored: 3,
-                ..Tally::default()
-            },
-            Duration::from_millis(4),
-        );
+        metrics.committed(&Tally { stored: 3, ..Tally::default() }, Duration::from_millis(4));
         let text = metrics.render();
-        assert!(
-            text.contains("holdfast_edge_records_total{outcome=\"stored\"} 3"),
-            "{text}"
-        );
+        assert!(text.contains("holdfast_edge_records_total{outcome=\"stored\"} 3"), "{text}");
         assert!(
             text.contains("holdfast_edge_quarantined_total{reason=\"tenant_mismatch\"} 0"),
             "{text}"
         );
-        assert!(
-            text.contains("holdfast_edge_commit_seconds_bucket"),
-            "{text}"
-        );
+        assert!(text.contains("holdfast_edge_commit_seconds_bucket"), "{text}");
     }
 }

@@ -24,9 +24,7 @@ impl Class {
 
     /// The class with this number, if there is one.
     pub fn from_number(number: u8) -> Option<Class> {
-        Class::ALL
-            .into_iter()
-            .find(|class| class.number() == number)
+        Class::ALL.into_iter().find(|class| class.number() == number)
     }
 
     /// The word for people, metrics and reports.

@@ -48,11 +48,7 @@ impl InvalidKind {
 impl Invalid {
     /// A field that breaks a rule. `problem` continues the sentence that the field starts.
     pub fn new(field: impl Into<String>, problem: impl Into<String>) -> Invalid {
-        Invalid {
-            field: field.into(),
-            problem: problem.into(),
-            kind: InvalidKind::Rule,
-        }
+        Invalid { field: field.into(), problem: problem.into(), kind: InvalidKind::Rule }
     }
 
     /// A text value that is not what was expected. The value is quoted and clipped.
@@ -100,13 +96,7 @@ fn clipped(value: &str) -> String {
     let mut shown: String = value
         .chars()
         .take(SHOWN_CHARS)
-        .map(|c| {
-            if c.is_control() {
-                char::REPLACEMENT_CHARACTER
-            } else {
-                c
-            }
-        })
+        .map(|c| if c.is_control() { char::REPLACEMENT_CHARACTER } else { c })
         .collect();
     if value.chars().nth(SHOWN_CHARS).is_some() {
         shown.push('…');
@@ -121,10 +111,7 @@ mod tests {
     #[test]
     fn reads_as_a_sentence() {
         let invalid = Invalid::value("metric_value", "hot", "a finite number");
-        assert_eq!(
-            invalid.to_string(),
-            "metric_value is \"hot\": expected a finite number"
-        );
+        assert_eq!(invalid.to_string(), "metric_value is \"hot\": expected a finite number");
     }
 
     #[test]

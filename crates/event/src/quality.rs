@@ -23,12 +23,8 @@ pub enum QualityCode {
 
 impl QualityCode {
     /// Every code.
-    pub const ALL: [QualityCode; 4] = [
-        QualityCode::Good,
-        QualityCode::Bad,
-        QualityCode::Uncertain,
-        QualityCode::Oor,
-    ];
+    pub const ALL: [QualityCode; 4] =
+        [QualityCode::Good, QualityCode::Bad, QualityCode::Uncertain, QualityCode::Oor];
 
     pub(crate) const EXPECTED: &'static str = "one of GOOD, BAD, UNCERTAIN, OOR";
 

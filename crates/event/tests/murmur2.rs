@@ -7,10 +7,7 @@ use event::names::kafka::{Topic, murmur2, partition_for, partition_key};
 #[test]
 fn hash_and_partition_equal_those_of_the_java_client() {
     let mut checked = 0;
-    for line in include_str!("murmur2_vectors.txt")
-        .lines()
-        .filter(|line| !line.starts_with('#'))
-    {
+    for line in include_str!("murmur2_vectors.txt").lines().filter(|line| !line.starts_with('#')) {
         let mut columns = line.split(' ');
         let mut column = || columns.next().unwrap();
         let key: Vec<u8> = match column() {
@@ -25,11 +22,7 @@ fn hash_and_partition_equal_those_of_the_java_client() {
         let of_12: u32 = column().parse().unwrap();
         assert_eq!(murmur2(&key).cast_signed(), hash, "{line}");
         assert_eq!(partition_for(&key, Topic::PARTITIONS), of_200, "{line}");
-        assert_eq!(
-            partition_for(&key, NonZeroU32::new(12).unwrap()),
-            of_12,
-            "{line}"
-        );
+        assert_eq!(partition_for(&key, NonZeroU32::new(12).unwrap()), of_12, "{line}");
         checked += 1;
     }
     assert_eq!(checked, 95);

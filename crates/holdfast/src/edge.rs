@@ -110,7 +110,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Command::Disable(args) => set_disabled(args, true).await,
         Command::Enable(args) => set_disabled(args, false).await,
         Command::ClearFlag(args) => {
-            Ok(edge::registry::clear_flag(&load(args.config.config.as_deref())?, &args.node).await?)
+            Ok(edge::registry::clear_flag(&load(args.config.config.as_deref())?, &args.node)
+                .await?)
         }
         Command::Config { command: ConfigCommand::Check(args) } => check(args.config.as_deref()),
         Command::Config { command: ConfigCommand::Reference } => {
@@ -178,9 +179,21 @@ async fn nodes(args: NodesArgs) -> anyhow::Result<()> {
         return say(&format!("{}\n", serde_json::to_string_pretty(&nodes)?));
     }
     if nodes.is_empty() {
-        return say("No node is enrolled yet. Let one in: holdfast edge enroll NODE --tenant TENANT\n");
+        return say(
+            "No node is enrolled yet. Let one in: holdfast edge enroll NODE --tenant TENANT\n",
+        );
     }
-    let headings = ["node", "state", "heard", "newest sample", "held there", "stored", "lost", "quarantined", "note"];
+    let headings = [
+        "node",
+        "state",
+        "heard",
+        "newest sample",
+        "held there",
+        "stored",
+        "lost",
+        "quarantined",
+        "note",
+    ];
     let mut table = table::new(&headings, &[4, 5, 6, 7]);
     for node in &nodes {
         let ago = |at: Option<Timestamp>| match at {

@@ -31,7 +31,10 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let socket = args.data.join(CONTROL_SOCKET);
     let stream = UnixStream::connect(&socket).await.with_context(|| {
-        format!("no `holdfast up` answers on {}: start it, or name its folder with --data", socket.display())
+        format!(
+            "no `holdfast up` answers on {}: start it, or name its folder with --data",
+            socket.display()
+        )
     })?;
     let (reader, mut writer) = stream.into_split();
     let request = Request { set: args.set, nodes: args.nodes };

@@ -82,8 +82,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
 /// Logs go to standard error, so that what a command prints can be piped.
 fn start_log(format: LogFormat) {
     use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG")
-        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn"));
+    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| {
+        tracing_subscriber::EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn")
+    });
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -50,7 +50,13 @@ mod tests {
 
     #[test]
     fn numbers_are_grouped_by_thousands() {
-        let cases = [(0, "0"), (999, "999"), (1_000, "1,000"), (12_345_678, "12,345,678"), (-1_000, "-1,000")];
+        let cases = [
+            (0, "0"),
+            (999, "999"),
+            (1_000, "1,000"),
+            (12_345_678, "12,345,678"),
+            (-1_000, "-1,000"),
+        ];
         for (number, text) in cases {
             assert_eq!(grouped(number), text);
         }
@@ -58,7 +64,14 @@ mod tests {
 
     #[test]
     fn spans_show_their_largest_units() {
-        let cases = [(-5, "0 s"), (45, "45 s"), (185, "3 min"), (7_500, "2 h 5 min"), (7_200, "2 h"), (356_400, "4 d 3 h")];
+        let cases = [
+            (-5, "0 s"),
+            (45, "45 s"),
+            (185, "3 min"),
+            (7_500, "2 h 5 min"),
+            (7_200, "2 h"),
+            (356_400, "4 d 3 h"),
+        ];
         for (seconds, text) in cases {
             assert_eq!(span(seconds), text);
         }

@@ -3,6 +3,12 @@
 //! Two kinds of rule: which of our crates a crate may depend on directly, and which foreign crates must not be
 //! reachable from it at all. Development dependencies do not count: tests may look everywhere.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside #[test] functions"
+)]
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
 
@@ -23,10 +29,26 @@ const MAY_USE: &[(&str, &[&str])] = &[
 
 /// Foreign crates that must not be reachable, however deep, and why.
 const MUST_NOT_REACH: &[(&str, &[&str], &str)] = &[
-    ("event", &["tokio", "tokio-postgres", "rumqttc-next", "reqwest"], "the core is pure: no I/O, no async, no SQL"),
-    ("spool", &["tokio", "serde_json", "rumqttc-next"], "the spool is synchronous and its records are opaque"),
-    ("node", &["tokio-postgres", "postgres-protocol", "rdkafka", "lapin", "axum"], "a field node is small: no Postgres, no Kafka"),
-    ("rig", &["tokio-postgres", "rumqttc-next"], "the rig starts servers; it does not speak to them"),
+    (
+        "event",
+        &["tokio", "tokio-postgres", "rumqttc-next", "reqwest"],
+        "the core is pure: no I/O, no async, no SQL",
+    ),
+    (
+        "spool",
+        &["tokio", "serde_json", "rumqttc-next"],
+        "the spool is synchronous and its records are opaque",
+    ),
+    (
+        "node",
+        &["tokio-postgres", "postgres-protocol", "rdkafka", "lapin", "axum"],
+        "a field node is small: no Postgres, no Kafka",
+    ),
+    (
+        "rig",
+        &["tokio-postgres", "rumqttc-next"],
+        "the rig starts servers; it does not speak to them",
+    ),
 ];
 
 struct Graph {
@@ -41,7 +63,14 @@ impl Graph {
         let host = Command::new("rustc").args(["--print", "host-tuple"]).output().unwrap();
         let host = String::from_utf8(host.stdout).unwrap();
         let out = Command::new(env!("CARGO"))
-            .args(["metadata", "--format-version", "1", "--offline", "--filter-platform", host.trim()])
+            .args([
+                "metadata",
+                "--format-version",
+                "1",
+                "--offline",
+                "--filter-platform",
+                host.trim(),
+            ])
             .current_dir(env!("CARGO_MANIFEST_DIR"))
             .output()
             .unwrap();
@@ -49,7 +78,8 @@ impl Graph {
         let meta: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
         let text = |v: &serde_json::Value| v.as_str().unwrap().to_owned();
         let list = |v: &serde_json::Value| v.as_array().unwrap().clone();
-        let names = list(&meta["packages"]).iter().map(|p| (text(&p["id"]), text(&p["name"]))).collect();
+        let names =
+            list(&meta["packages"]).iter().map(|p| (text(&p["id"]), text(&p["name"]))).collect();
         let ours = list(&meta["workspace_members"]).iter().map(text).collect();
         let edges = list(&meta["resolve"]["nodes"])
             .iter()
@@ -67,7 +97,10 @@ impl Graph {
     }
 
     fn id(&self, name: &str) -> &String {
-        self.ours.iter().find(|id| self.names[*id] == name).unwrap_or_else(|| panic!("no crate {name}"))
+        self.ours
+            .iter()
+            .find(|id| self.names[*id] == name)
+            .unwrap_or_else(|| panic!("no crate {name}"))
     }
 
     fn reachable(&self, name: &str) -> BTreeSet<&str> {
@@ -90,7 +123,9 @@ fn arrows_between_our_crates_point_one_way() {
     let rules: BTreeMap<_, _> = MAY_USE.iter().copied().collect();
     for id in &graph.ours {
         let name = &graph.names[id];
-        let allowed = rules.get(name.as_str()).unwrap_or_else(|| panic!("crate {name} has no rule in MAY_USE"));
+        let allowed = rules
+            .get(name.as_str())
+            .unwrap_or_else(|| panic!("crate {name} has no rule in MAY_USE"));
         for dep in graph.edges[id].iter().filter(|dep| graph.ours.contains(*dep)) {
             let dep = &graph.names[dep];
             assert!(allowed.contains(&dep.as_str()), "{name} must not depend on {dep}");

@@ -1,5 +1,7 @@
 //! `holdfast up` as a new user meets it: it runs, a plug is pulled and put back, it is stopped and killed, and goes on.
 
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
+
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -18,7 +20,10 @@ impl Up {
     fn start(data: &Path) -> Up {
         let mut command = holdfast();
         command.args(["up", "--nodes", "2", "--every", "50ms", "--data"]).arg(data);
-        Up { data: data.to_owned(), process: Process::spawn(command, Some(&data.join("up.log"))).unwrap() }
+        Up {
+            data: data.to_owned(),
+            process: Process::spawn(command, Some(&data.join("up.log"))).unwrap(),
+        }
     }
 
     /// What the edge has of a node: stored and lost.
@@ -89,7 +94,10 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
     assert_eq!(String::from_utf8_lossy(&done.stdout), "barn-1: cut\n");
     up.wait_held("barn-1", |held| held > 100).await;
     let wrong = up.link("cut", "barn-9");
-    assert!(String::from_utf8_lossy(&wrong.stderr).contains("there are barn-1, barn-2"), "{wrong:?}");
+    assert!(
+        String::from_utf8_lossy(&wrong.stderr).contains("there are barn-1, barn-2"),
+        "{wrong:?}"
+    );
 
     // Stopped with the backlog in the spool; links are whole again at the next start.
     assert!(up.process.term(SOON).await.unwrap().success());
@@ -107,13 +115,18 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
     assert!(!log.contains("died"), "{log}");
     let sealed = folder.path().join("minted.json");
     use std::os::unix::fs::PermissionsExt;
-    assert_eq!(std::fs::metadata(sealed).unwrap().permissions().mode() & 0o077, 0, "secrets are private");
+    assert_eq!(
+        std::fs::metadata(sealed).unwrap().permissions().mode() & 0o077,
+        0,
+        "secrets are private"
+    );
 }
 
 #[test]
 fn link_without_up_says_what_to_do() {
     let folder = folder();
-    let out = holdfast().args(["link", "cut", "barn-1", "--data"]).arg(folder.path()).output().unwrap();
+    let out =
+        holdfast().args(["link", "cut", "barn-1", "--data"]).arg(folder.path()).output().unwrap();
     assert_eq!(out.status.code(), Some(1));
     assert!(String::from_utf8_lossy(&out.stderr).contains("start it, or name its folder"));
 }

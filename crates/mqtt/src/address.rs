@@ -19,10 +19,7 @@ impl FromStr for Address {
     type Err = Error;
 
     fn from_str(text: &str) -> Result<Address, Error> {
-        let wrong = |reason| Error::Address {
-            text: text.to_owned(),
-            reason,
-        };
+        let wrong = |reason| Error::Address { text: text.to_owned(), reason };
         let (scheme, rest) = text.split_once("://").ok_or_else(|| wrong("no scheme"))?;
         let tls = match scheme {
             "mqtt" => false,
@@ -46,11 +43,7 @@ impl FromStr for Address {
                 Ok(port) => port,
             },
         };
-        Ok(Address {
-            tls,
-            host: host.to_owned(),
-            port,
-        })
+        Ok(Address { tls, host: host.to_owned(), port })
     }
 }
 

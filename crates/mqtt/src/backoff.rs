@@ -15,11 +15,7 @@ pub struct Backoff {
 impl Backoff {
     /// The first delay is `base`, each later one twice the one before, up to `cap`.
     pub fn new(base: Duration, cap: Duration) -> Backoff {
-        Backoff {
-            base,
-            cap,
-            next: base.min(cap),
-        }
+        Backoff { base, cap, next: base.min(cap) }
     }
 
     /// The delay before the next attempt.

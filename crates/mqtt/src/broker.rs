@@ -23,18 +23,13 @@ pub struct Credentials {
 impl Credentials {
     /// A user name with its password.
     pub fn new(username: impl Into<String>, password: impl Into<String>) -> Credentials {
-        Credentials {
-            username: username.into(),
-            password: password.into(),
-        }
+        Credentials { username: username.into(), password: password.into() }
     }
 }
 
 impl fmt::Debug for Credentials {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Credentials")
-            .field("username", &self.username)
-            .finish_non_exhaustive()
+        f.debug_struct("Credentials").field("username", &self.username).finish_non_exhaustive()
     }
 }
 
@@ -111,12 +106,8 @@ impl Broker {
         let broker = rumqttc::Broker::tcp(self.address.host.clone(), self.address.port);
         let mut options = MqttOptions::new(session.client_id.clone(), broker);
         let refused = |error: rumqttc::ConfigError| Error::Options(error.to_string());
-        options
-            .try_set_clean_session(session.clean)
-            .map_err(refused)?;
-        options
-            .try_set_inflight(session.inflight)
-            .map_err(refused)?;
+        options.try_set_clean_session(session.clean).map_err(refused)?;
+        options.try_set_inflight(session.inflight).map_err(refused)?;
         let seconds = session.keepalive.as_secs().max(1);
         options.set_keep_alive(u16::try_from(seconds).unwrap_or(u16::MAX));
         options.set_max_packet_size(session.max_packet_bytes, session.max_packet_bytes);
@@ -164,9 +155,7 @@ impl Tls {
         };
         let mut roots = RootCertStore::empty();
         for certificate in certificates(ca_file)? {
-            roots
-                .add(certificate)
-                .map_err(|error| unusable(ca_file, &error))?;
+            roots.add(certificate).map_err(|error| unusable(ca_file, &error))?;
         }
         let builder = ClientConfig::builder().with_root_certificates(roots);
         let config = match (&self.client_cert, &self.client_key) {
@@ -199,10 +188,7 @@ fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
 }
 
 fn unusable(file: &Path, reason: &dyn fmt::Display) -> Error {
-    Error::Certificate {
-        file: file.to_owned(),
-        reason: reason.to_string(),
-    }
+    Error::Certificate { file: file.to_owned(), reason: reason.to_string() }
 }
 
 #[cfg(test)]
@@ -210,22 +196,14 @@ mod tests {
     use super::*;
 
     fn broker(address: &str) -> Broker {
-        Broker {
-            address: address.parse().unwrap(),
-            tls: Tls::default(),
-            credentials: None,
-        }
+        Broker { address: address.parse().unwrap(), tls: Tls::default(), credentials: None }
     }
 
     #[test]
     fn options_carry_the_session() {
         let mut broker = broker("mqtt://127.0.0.1:1");
         broker.credentials = Some(Credentials::new("barn-7", "hunter2"));
-        let session = Session {
-            client_id: "barn-7".into(),
-            clean: false,
-            ..Session::default()
-        };
+        let session = Session { client_id: "barn-7".into(), clean: false, ..Session::default() };
         let options = broker.options(&session).unwrap();
         assert!(!options.clean_session());
         assert_eq!(options.inflight(), 20);
@@ -235,14 +213,8 @@ mod tests {
 
     #[test]
     fn a_persistent_session_needs_a_client_id() {
-        let session = Session {
-            clean: false,
-            ..Session::default()
-        };
-        assert!(matches!(
-            broker("mqtt://127.0.0.1:1").options(&session),
-            Err(Error::Options(_))
-        ));
+        let session = Session { clean: false, ..Session::default() };
+        assert!(matches!(broker("mqtt://127.0.0.1:1").options(&session), Err(Error::Options(_))));
     }
 
     #[test]
@@ -251,10 +223,7 @@ mod tests {
         let file = dir.path().join("ca.pem");
         let mut broker = broker("mqtts://127.0.0.1:1");
         broker.tls.ca_file = Some(file.clone());
-        let session = Session {
-            client_id: "a".into(),
-            ..Session::default()
-        };
+        let session = Session { client_id: "a".into(), ..Session::default() };
         for content in [None, Some("no certificate here")] {
             if let Some(content) = content {
                 std::fs::write(&file, content).unwrap();
@@ -262,13 +231,7 @@ mod tests {
             let error = broker.options(&session).err().unwrap().to_string();
             assert!(error.contains("ca.pem"), "{error}");
         }
-        broker.tls = Tls {
-            client_cert: Some(file),
-            ..Tls::default()
-        };
-        assert!(matches!(
-            broker.options(&session),
-            Err(Error::Contradiction(_))
-        ));
+        broker.tls = Tls { client_cert: Some(file), ..Tls::default() };
+        assert!(matches!(broker.options(&session), Err(Error::Contradiction(_))));
     }
 }

@@ -24,18 +24,12 @@ impl ClockWatch {
     /// Watches as configured.
     pub(crate) fn new(config: Clock) -> ClockWatch {
         let set = config.assume_set;
-        ClockWatch {
-            config,
-            last: Mutex::new((set, None)),
-        }
+        ClockWatch { config, last: Mutex::new((set, None)) }
     }
 
     /// Whether the clock is known to be set.
     pub(crate) fn is_set(&self) -> bool {
-        let mut last = self
-            .last
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut last = self.last.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let (set, looked_at) = *last;
         if set || looked_at.is_some_and(|at| at.elapsed() < LOOK_EVERY) {
             return set;
@@ -54,10 +48,7 @@ mod tests {
     fn the_marker_sets_the_clock_for_good() {
         let dir = tempfile::tempdir().unwrap();
         let marker = dir.path().join("synchronized");
-        let watch = ClockWatch::new(Clock {
-            assume_set: false,
-            marker: marker.clone(),
-        });
+        let watch = ClockWatch::new(Clock { assume_set: false, marker: marker.clone() });
         assert!(!watch.is_set());
         std::fs::write(&marker, "").unwrap();
         let deadline = Instant::now() + Duration::from_secs(10);
@@ -67,10 +58,7 @@ mod tests {
         }
         std::fs::remove_file(&marker).unwrap();
         assert!(watch.is_set());
-        let assumed = ClockWatch::new(Clock {
-            assume_set: true,
-            marker,
-        });
+        let assumed = ClockWatch::new(Clock { assume_set: true, marker });
         assert!(assumed.is_set());
     }
 }

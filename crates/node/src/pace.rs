@@ -17,18 +17,11 @@ pub(crate) struct Pace {
 impl Pace {
     /// Takes note of where the node is.
     pub(crate) fn observe(&mut self, now: Instant, head: u64, acked: u64) {
-        if self
-            .seen
-            .back()
-            .is_some_and(|(at, _, _)| now.saturating_duration_since(*at) < STEP)
-        {
+        if self.seen.back().is_some_and(|(at, _, _)| now.saturating_duration_since(*at) < STEP) {
             return;
         }
         self.seen.push_back((now, head, acked));
-        while self
-            .seen
-            .front()
-            .is_some_and(|(at, _, _)| now.saturating_duration_since(*at) > SPAN)
+        while self.seen.front().is_some_and(|(at, _, _)| now.saturating_duration_since(*at) > SPAN)
         {
             self.seen.pop_front();
         }
@@ -43,10 +36,7 @@ impl Pace {
             (self.seen.front()?, self.seen.back()?);
         let millis = u64::try_from(to.saturating_duration_since(*from).as_millis()).ok()?;
         let written = head.saturating_sub(*head_then);
-        let drained = acked
-            .saturating_sub(*acked_then)
-            .checked_sub(written)
-            .filter(|n| *n > 0)?;
+        let drained = acked.saturating_sub(*acked_then).checked_sub(written).filter(|n| *n > 0)?;
         Some(backlog.saturating_mul(millis) / drained / 1000)
     }
 }

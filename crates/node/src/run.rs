@@ -84,10 +84,7 @@ async fn serve_on(
     };
     tracing::info!("stopping");
     stop_sender.send_replace(true);
-    if tokio::time::timeout(LAST_REPLIES, &mut accepting)
-        .await
-        .is_err()
-    {
+    if tokio::time::timeout(LAST_REPLIES, &mut accepting).await.is_err() {
         tracing::warn!("a sampler does not read its replies; leaving without it");
         accepting.abort();
     }
@@ -122,9 +119,7 @@ async fn start_forwarder(
     }));
     let (started, has_started) = oneshot::channel();
     let (ending, ended) = oneshot::channel();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let forward = move || {
         runtime.block_on(async move {
             match Forwarder::start(config, spool, epoch, vitals) {
@@ -137,9 +132,7 @@ async fn start_forwarder(
         });
         let _ = ending.send(());
     };
-    let thread = std::thread::Builder::new()
-        .name("forward".to_owned())
-        .spawn(forward)?;
+    let thread = std::thread::Builder::new().name("forward".to_owned()).spawn(forward)?;
     match has_started.await {
         Ok(Ok(())) => Ok(Running { thread, ended }),
         Ok(Err(error)) => Err(error.into()),
@@ -152,22 +145,14 @@ fn log_recovery(spool: &Spool) {
     let took_ms = recovery.took.as_millis();
     tracing::info!(segments = recovery.segments, took_ms, "spool open");
     if recovery.truncated_bytes > 0 {
-        tracing::warn!(
-            bytes = recovery.truncated_bytes,
-            "an unfinished write was cut off"
-        );
+        tracing::warn!(bytes = recovery.truncated_bytes, "an unfinished write was cut off");
     }
     if recovery.epoch_renewed {
         tracing::warn!("the spool's head was unknown; it has a new epoch");
     }
     for gap in &recovery.new_gaps {
         let reason = gap.reason.as_str();
-        tracing::warn!(
-            from_seq = gap.from_seq,
-            to_seq = gap.to_seq,
-            reason,
-            "records are lost"
-        );
+        tracing::warn!(from_seq = gap.from_seq, to_seq = gap.to_seq, reason, "records are lost");
     }
     for note in &recovery.notes {
         tracing::warn!(%note, "spool");

@@ -42,11 +42,7 @@ pub(crate) struct Vitals {
 
 impl Vitals {
     pub(crate) fn new(config: Config, spool: Spool, epoch: Epoch) -> Vitals {
-        let link = Link {
-            state: LinkState::Down,
-            since: None,
-            detail: None,
-        };
+        let link = Link { state: LinkState::Down, since: None, detail: None };
         let forwarding = Forwarding {
             link,
             in_flight: 0,
@@ -76,9 +72,7 @@ impl Vitals {
 
     /// What the forwarder writes into.
     pub(crate) fn forwarding(&self) -> MutexGuard<'_, Forwarding> {
-        self.forwarding
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
+        self.forwarding.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// A sampler came (`true`) or went; returns how many there are now.
@@ -103,14 +97,8 @@ impl Vitals {
 
     fn report(&self) -> Report {
         let stats = self.spool.stats();
-        let clock = if self.clock.is_set() {
-            Clock::Set
-        } else {
-            Clock::Unset
-        };
-        let written = stats
-            .bytes_written_total
-            .saturating_sub(self.written_at_start);
+        let clock = if self.clock.is_set() { Clock::Set } else { Clock::Unset };
+        let written = stats.bytes_written_total.saturating_sub(self.written_at_start);
         Report {
             head: stats.head,
             acked: stats.acked,

@@ -9,12 +9,7 @@ use site::Site;
 use testkit::rig::Mode;
 
 fn ack(epoch: Epoch, acked_seq: u64, ranges: &[(u64, u64)]) -> String {
-    Ack {
-        epoch,
-        acked_seq,
-        ranges: ranges.to_vec(),
-    }
-    .to_json()
+    Ack { epoch, acked_seq, ranges: ranges.to_vec() }.to_json()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -29,22 +24,14 @@ async fn forged_stale_foreign_and_beyond_head_acks_are_counted_and_lose_nothing(
 
     edge.publish_ack(ack(Epoch::mint(), 100, &[])).await;
     edge.publish_ack(ack(epoch, 101, &[])).await;
-    edge.publish_ack(ack(epoch, 10, &[(50, 4_000_000_000)]))
-        .await;
+    edge.publish_ack(ack(epoch, 10, &[(50, 4_000_000_000)])).await;
     edge.publish_ack(ack(epoch, 50, &[])).await;
     edge.publish_ack(ack(epoch, 20, &[])).await;
     edge.publish_ack("{\"v\":1}".to_owned()).await;
     edge.publish_ack("\u{0}garbage".to_owned()).await;
     edge.publish_ack(ack(epoch, 50, &[(40, 60)])).await;
-    let ignored = IgnoredAcks {
-        regressed: 1,
-        foreign_epoch: 1,
-        beyond_head: 2,
-        malformed: 3,
-    };
-    let status = site
-        .status_where("the acks", |s| s.report.ignored_acks == ignored)
-        .await;
+    let ignored = IgnoredAcks { regressed: 1, foreign_epoch: 1, beyond_head: 2, malformed: 3 };
+    let status = site.status_where("the acks", |s| s.report.ignored_acks == ignored).await;
     assert_eq!((status.report.acked, status.report.head), (50, 100));
 
     // What was not believed was not deleted either: after a restart all of it is there to be sent.
@@ -101,9 +88,7 @@ async fn a_broker_that_refuses_the_node_is_named_and_loses_nothing() {
     let mut site = Site::new(&format!("mqtt.password = \"{secret}\"")).await;
     site.link.set_target(strict.addr());
     site.start_node().await;
-    let status = site
-        .status_where("a refusal", |s| s.local.link.state == LinkState::Refused)
-        .await;
+    let status = site.status_where("a refusal", |s| s.local.link.state == LinkState::Refused).await;
     let detail = status.local.link.detail.unwrap();
     assert!(detail.contains("user name or password"), "{detail}");
     site.sampler().samples(50);

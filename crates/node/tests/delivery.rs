@@ -15,8 +15,7 @@ async fn every_record_arrives_once_and_leaves_the_spool() {
     let mut site = Site::new("spool.segment_bytes = \"64KiB\"\nspool.idle_seal = \"100ms\"\nspool.cursor_every = \"100ms\"").await;
     let edge = site.edge().await;
     site.start_node().await;
-    site.status_where("the link", |s| s.local.link.state == node::LinkState::Up)
-        .await;
+    site.status_where("the link", |s| s.local.link.state == node::LinkState::Up).await;
     let seqs = site.sampler().samples(2_000);
     assert_eq!(seqs, (1..=2_000).collect::<Vec<u64>>());
     edge.has_all(2_000).await;
@@ -25,20 +24,14 @@ async fn every_record_arrives_once_and_leaves_the_spool() {
     assert_eq!(edge.seen().duplicates, 0);
     assert_eq!(edge.seen().event_ids.len(), 2_000);
     assert!(edge.seen().live_batches > 0, "nothing went live");
-    site.status_where("acked segments to go", |s| s.report.oldest > 1_500)
-        .await;
+    site.status_where("acked segments to go", |s| s.report.oldest > 1_500).await;
     // The status is retained, and a stop on purpose says so.
     site.stop_node().await;
     let said = eventually(LONG, "the farewell", async || {
         edge.seen().statuses.last().map(|status| status.state) == Some(State::Offline)
     });
     said.await.unwrap();
-    let online = edge
-        .seen()
-        .statuses
-        .iter()
-        .filter(|s| s.state == State::Online)
-        .count();
+    let online = edge.seen().statuses.iter().filter(|s| s.state == State::Online).count();
     assert!(online > 0);
 }
 
@@ -55,11 +48,7 @@ async fn a_backlog_from_before_the_link_is_backfilled() {
     edge.has_all(3_000).await;
     site.drained().await;
     let seen = edge.seen();
-    assert!(
-        seen.backfill_batches >= 3,
-        "{} batches",
-        seen.backfill_batches
-    );
+    assert!(seen.backfill_batches >= 3, "{} batches", seen.backfill_batches);
     assert_eq!((seen.live_batches, seen.duplicates), (0, 0));
 }
 
@@ -87,15 +76,8 @@ async fn a_link_that_is_cut_or_half_open_loses_nothing() {
     site.start_node().await;
     let mut sampler = site.sampler();
     let mut written = 0;
-    for mode in [
-        Mode::Cut,
-        Mode::DropDown,
-        Mode::DropUp,
-        Mode::Stall,
-        Mode::Cut,
-    ] {
-        site.status_where("the link", |s| s.local.link.state == node::LinkState::Up)
-            .await;
+    for mode in [Mode::Cut, Mode::DropDown, Mode::DropUp, Mode::Stall, Mode::Cut] {
+        site.status_where("the link", |s| s.local.link.state == node::LinkState::Up).await;
         sampler.samples(100);
         site.link.set(mode);
         sampler.samples(200);
@@ -111,12 +93,7 @@ async fn a_link_that_is_cut_or_half_open_loses_nothing() {
     site.drained().await;
     assert_eq!(edge.seen().event_ids.len() as u64, written);
     // Its last will told of every break that the broker noticed.
-    let offline = edge
-        .seen()
-        .statuses
-        .iter()
-        .filter(|s| s.state == State::Offline)
-        .count();
+    let offline = edge.seen().statuses.iter().filter(|s| s.state == State::Offline).count();
     assert!(offline > 0, "no last will");
 }
 
@@ -147,10 +124,7 @@ async fn a_node_that_is_killed_at_random_keeps_every_promise() {
     let status = site.drained().await;
     edge.has_all(status.report.head).await;
     let seen = edge.seen();
-    let missing = promised
-        .iter()
-        .filter(|id| !seen.event_ids.contains(*id))
-        .count();
+    let missing = promised.iter().filter(|id| !seen.event_ids.contains(*id)).count();
     assert_eq!(missing, 0, "of {} promised records", promised.len());
     assert_eq!(seen.gaps.len(), 0);
     assert_eq!(seen.events.len() as u64, status.report.head);
@@ -164,9 +138,7 @@ async fn an_edge_that_is_away_is_waited_for() {
     site.start_node().await;
     site.sampler().samples(500);
     edge.has_all(500).await;
-    let status = site
-        .status_where("a re-send", |s| s.local.resent_batches > 0)
-        .await;
+    let status = site.status_where("a re-send", |s| s.local.resent_batches > 0).await;
     assert_eq!(status.report.acked, 0, "a PUBACK is not an ack");
     edge.set_acking(true);
     site.drained().await;

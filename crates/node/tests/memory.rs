@@ -1,9 +1,6 @@
 //! Memory is bounded by configuration, not by the backlog.
 
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 mod site;
 
@@ -15,10 +12,7 @@ const RECORDS: u64 = 300_000;
 /// The most memory a process has had, in KiB.
 fn peak_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
+    let line = status.lines().find(|line| line.starts_with("VmHWM:")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
@@ -39,9 +33,7 @@ fn fill(site: &Site) {
     };
     for start in (0..RECORDS).step_by(1_000) {
         let records = (start..start + 1_000).map(|n| (0, event(n))).collect();
-        spool
-            .submit(records, Box::new(|outcome| assert!(outcome.is_ok())))
-            .unwrap();
+        spool.submit(records, Box::new(|outcome| assert!(outcome.is_ok()))).unwrap();
     }
 }
 
@@ -53,14 +45,11 @@ async fn a_large_backlog_does_not_make_a_large_process() {
     // First an edge that takes everything and acknowledges nothing, which holds the most; then a drain.
     edge.set_acking(false);
     site.start_node().await;
-    site.status_where("a re-send", |s| s.local.resent_batches > 0)
-        .await;
+    site.status_where("a re-send", |s| s.local.resent_batches > 0).await;
     edge.set_acking(true);
     // A part of the drain is enough: what is held does not depend on how much is left.
     let far = |status: &node::NodeStatus| status.report.acked > 50_000;
-    let status = site
-        .status_where("a part of the backlog to drain", far)
-        .await;
+    let status = site.status_where("a part of the backlog to drain", far).await;
     assert_eq!(status.report.head, RECORDS);
     let peak = peak_kib(site.node().pid());
     println!("peak resident memory: {peak} KiB");

@@ -16,15 +16,10 @@ fn converges(seed: u64, limits: Limits, steps: u32) {
     assert_eq!(world.edge.acked(), world.head);
     assert!(world.edge.missing(world.head).is_empty());
     for seq in 1..=world.head {
-        let (received, lost) = (
-            world.edge.received().contains(seq),
-            world.edge.lost().contains(seq),
-        );
+        let (received, lost) =
+            (world.edge.received().contains(seq), world.edge.lost().contains(seq));
         assert!(received != lost, "seq {seq} is neither or both");
-        assert!(
-            received || world.dropped.contains(seq),
-            "seq {seq} was declared lost and is not"
-        );
+        assert!(received || world.dropped.contains(seq), "seq {seq} was declared lost and is not");
     }
 }
 

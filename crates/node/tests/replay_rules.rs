@@ -1,8 +1,5 @@
 //! The replay core's promises, one by one.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 mod world;
 
@@ -36,11 +33,7 @@ fn live_plan(node: &mut Replay, now: Instant) -> Option<Plan> {
 #[test]
 fn a_backlog_of_any_size_never_delays_a_live_record_beyond_its_linger() {
     let (mut node, now) = congested(1_000_000);
-    assert_eq!(
-        node.in_flight(),
-        limits().window - 1,
-        "backfill leaves one slot"
-    );
+    assert_eq!(node.in_flight(), limits().window - 1, "backfill leaves one slot");
     node.advance_head(1_000_001, now);
     assert!(live_plan(&mut node, now).is_none(), "live lingers");
     let due = now + limits().live_linger;
@@ -71,31 +64,16 @@ fn a_busy_node_still_drains() {
         }
     }
     assert_eq!(lanes.iter().filter(|lane| **lane == Lane::Live).count(), 3);
-    assert_eq!(
-        lanes.iter().filter(|lane| **lane == Lane::Backfill).count(),
-        1
-    );
+    assert_eq!(lanes.iter().filter(|lane| **lane == Lane::Backfill).count(), 1);
 }
 
 #[test]
 fn what_the_edge_holds_is_not_sent_again() {
     let now = Instant::now();
-    let mut node = Replay::new(
-        Limits {
-            batch_records: 1_000,
-            ..limits()
-        },
-        100,
-        10,
-        now,
-    );
+    let mut node = Replay::new(Limits { batch_records: 1_000, ..limits() }, 100, 10, now);
     node.connected(now);
     let epoch = Epoch::mint();
-    let ack = Ack {
-        epoch,
-        acked_seq: 20,
-        ranges: vec![(30, 40), (60, 100)],
-    };
+    let ack = Ack { epoch, acked_seq: 20, ranges: vec![(30, 40), (60, 100)] };
     assert_eq!(node.ack(&ack, true, true, now), Ok(Some(20)));
     let mut sent = Vec::new();
     while let Step::Send(plan) = node.step(now) {
@@ -131,16 +109,8 @@ fn a_silent_edge_is_probed_ever_more_rarely_and_not_flooded() {
     // The last probe gets through: what is older and overdue is sent again at once.
     let probe = *batches.last().unwrap();
     let ack = match probe.0 {
-        1 => Ack {
-            epoch: Epoch::mint(),
-            acked_seq: probe.1,
-            ranges: vec![],
-        },
-        _ => Ack {
-            epoch: Epoch::mint(),
-            acked_seq: 0,
-            ranges: vec![probe],
-        },
+        1 => Ack { epoch: Epoch::mint(), acked_seq: probe.1, ranges: vec![] },
+        _ => Ack { epoch: Epoch::mint(), acked_seq: 0, ranges: vec![probe] },
     };
     node.ack(&ack, true, false, now).unwrap();
     let mut again = 0;
@@ -173,64 +143,38 @@ fn a_slow_edge_is_not_sent_everything_again() {
             for seq in plan.from..=plan.to {
                 edge.observe(seq).unwrap();
             }
-            node.ack(&Ack::of(Epoch::mint(), &edge), true, false, now)
-                .unwrap();
+            node.ack(&Ack::of(Epoch::mint(), &edge), true, false, now).unwrap();
         }
     }
     assert_eq!(node.acked(), 2_000);
     // Acks take eight seconds and two is the patience at the start.
-    assert!(
-        sent <= 200 + 10,
-        "{sent} batches were sent where 200 are enough"
-    );
+    assert!(sent <= 200 + 10, "{sent} batches were sent where 200 are enough");
 }
 
 #[test]
 fn http_carries_large_backlogs_and_steps_back_when_it_fails() {
     let now = Instant::now();
-    let http = Some(HttpLimits {
-        threshold: 500,
-        batch_records: 50,
-    });
+    let http = Some(HttpLimits { threshold: 500, batch_records: 50 });
     let mut node = Replay::new(Limits { http, ..limits() }, 1_000, 0, now);
     // It needs no broker.
-    let Step::Send(plan) = node.step(now) else {
-        unreachable!("nothing to send")
-    };
+    let Step::Send(plan) = node.step(now) else { unreachable!("nothing to send") };
     assert_eq!((plan.route, plan.to), (Route::Http, 50));
     let id = node.sent(plan, plan.to, now);
-    assert!(
-        matches!(node.step(now), Step::Wait(_)),
-        "one post at a time"
-    );
+    assert!(matches!(node.step(now), Step::Wait(_)), "one post at a time");
     node.http_failed(id, true, now, now);
-    let Step::Send(plan) = node.step(now) else {
-        unreachable!("nothing to send")
-    };
-    assert_eq!(
-        (plan.route, plan.from, plan.to),
-        (Route::Http, 1, 25),
-        "half as large"
-    );
+    let Step::Send(plan) = node.step(now) else { unreachable!("nothing to send") };
+    assert_eq!((plan.route, plan.from, plan.to), (Route::Http, 1, 25), "half as large");
     let id = node.sent(plan, plan.to, now);
     node.http_failed(id, false, now + Duration::from_secs(60), now);
     node.connected(now);
     let later = now + Duration::from_secs(1);
-    let Step::Send(plan) = node.step(later) else {
-        unreachable!("nothing to send")
-    };
+    let Step::Send(plan) = node.step(later) else { unreachable!("nothing to send") };
     assert_eq!((plan.route, plan.from, plan.to), (Route::Mqtt, 1, 10));
     // Below half of the threshold it is over.
-    let ack = Ack {
-        epoch: Epoch::mint(),
-        acked_seq: 760,
-        ranges: vec![],
-    };
+    let ack = Ack { epoch: Epoch::mint(), acked_seq: 760, ranges: vec![] };
     let later = now + Duration::from_secs(120);
     node.ack(&ack, true, false, later).unwrap();
-    let Step::Send(plan) = node.step(later) else {
-        unreachable!("nothing to send")
-    };
+    let Step::Send(plan) = node.step(later) else { unreachable!("nothing to send") };
     assert_eq!(plan.route, Route::Mqtt);
 }
 
@@ -243,10 +187,7 @@ fn a_broker_that_takes_nothing_is_left_for_a_new_connection() {
     // Asked once: the new connection gets the whole time again.
     node.disconnected();
     let later = now + patience * 10;
-    assert!(
-        !matches!(node.step(later), Step::Reconnect),
-        "there is no connection to break"
-    );
+    assert!(!matches!(node.step(later), Step::Reconnect), "there is no connection to break");
     node.connected(later);
     assert!(!matches!(node.step(later + patience / 2), Step::Reconnect));
     assert_eq!(node.step(later + patience), Step::Reconnect);
@@ -255,34 +196,20 @@ fn a_broker_that_takes_nothing_is_left_for_a_new_connection() {
 #[test]
 fn a_batch_that_was_overtaken_is_sent_again_long_before_the_edge_counts_as_silent() {
     let start = Instant::now();
-    let limits = Limits {
-        resend_after: Duration::from_secs(60),
-        ..limits()
-    };
+    let limits = Limits { resend_after: Duration::from_secs(60), ..limits() };
     let mut node = Replay::new(limits, 20, 0, start);
     node.connected(start);
     let mut now = start + Duration::from_secs(1);
     // The edge was not there for the first batch, and is for the second.
     for _ in 0..2 {
-        let Step::Send(plan) = node.step(now) else {
-            unreachable!("two batches are due")
-        };
+        let Step::Send(plan) = node.step(now) else { unreachable!("two batches are due") };
         let id = node.sent(plan, plan.to, now);
         node.delivered(id, now);
     }
-    let ack = Ack {
-        epoch: Epoch::mint(),
-        acked_seq: 0,
-        ranges: vec![(11, 20)],
-    };
+    let ack = Ack { epoch: Epoch::mint(), acked_seq: 0, ranges: vec![(11, 20)] };
     node.ack(&ack, true, false, now).unwrap();
-    assert!(
-        matches!(node.step(now), Step::Wait(_)),
-        "another replica may have it"
-    );
+    assert!(matches!(node.step(now), Step::Wait(_)), "another replica may have it");
     now += Duration::from_secs(2);
-    let Step::Send(plan) = node.step(now) else {
-        unreachable!("the first batch is lost")
-    };
+    let Step::Send(plan) = node.step(now) else { unreachable!("the first batch is lost") };
     assert_eq!((plan.from, plan.to), (1, 10));
 }

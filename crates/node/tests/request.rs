@@ -1,8 +1,5 @@
 //! Lines of the sampler socket by property: nothing panics, and what the node accepts the edge accepts.
-#![allow(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![allow(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use event::farm::Envelope;
 use event::id::TenantId;
@@ -23,14 +20,7 @@ fn identity() -> Identity {
 }
 
 fn read(line: &[u8], clock_set: bool) -> Parsed {
-    parse(
-        line,
-        &identity(),
-        Moment {
-            now: Timestamp::UNIX_EPOCH,
-            clock_set,
-        },
-    )
+    parse(line, &identity(), Moment { now: Timestamp::UNIX_EPOCH, clock_set })
 }
 
 /// A value of any type, often of the right one.

@@ -71,10 +71,5 @@ async fn a_record_that_no_batch_can_carry_is_declared_and_holds_nobody_up() {
     let frontier = edge.frontier();
     assert_eq!(frontier.lost().ranges(), [(1, 2)]);
     assert_eq!(frontier.received().ranges(), [(3, 22)]);
-    assert!(
-        edge.seen()
-            .gaps
-            .iter()
-            .all(|gap| gap.reason == GapReason::Unsendable)
-    );
+    assert!(edge.seen().gaps.iter().all(|gap| gap.reason == GapReason::Unsendable));
 }

@@ -27,31 +27,11 @@ async fn a_bad_line_gets_a_precise_error_and_its_neighbours_pass() {
             "metric_value",
             "\"hot\": expected a finite number",
         ),
-        (
-            r#"{"metric_type":"t","metric_value":1e999,"unit":"C"}"#.into(),
-            "metric_value",
-            "finite",
-        ),
-        (
-            r#"{"metric_type":"t","unit":"C"}"#.into(),
-            "metric_value",
-            "missing",
-        ),
-        (
-            r#"{"metric_type":"Temp","metric_value":1,"unit":"C"}"#.into(),
-            "metric_type",
-            "\"Temp\"",
-        ),
-        (
-            r#"{"metric_type":"t","metric_value":1}"#.into(),
-            "unit",
-            "missing",
-        ),
-        (
-            r#"{"metric_type":"t","metric_value":1,"unit":""}"#.into(),
-            "unit",
-            "1 to 32",
-        ),
+        (r#"{"metric_type":"t","metric_value":1e999,"unit":"C"}"#.into(), "metric_value", "finite"),
+        (r#"{"metric_type":"t","unit":"C"}"#.into(), "metric_value", "missing"),
+        (r#"{"metric_type":"Temp","metric_value":1,"unit":"C"}"#.into(), "metric_type", "\"Temp\""),
+        (r#"{"metric_type":"t","metric_value":1}"#.into(), "unit", "missing"),
+        (r#"{"metric_type":"t","metric_value":1,"unit":""}"#.into(), "unit", "1 to 32"),
         (
             r#"{"metric_type":"t","metric_value":1,"unit":"C","quality":"FINE"}"#.into(),
             "quality",
@@ -87,26 +67,10 @@ async fn a_bad_line_gets_a_precise_error_and_its_neighbours_pass() {
             "event_id",
             "version 1",
         ),
-        (
-            r#"{"event_type":"Alarm","payload":{}}"#.into(),
-            "event_type",
-            "lower-case",
-        ),
-        (
-            r#"{"event_type":"alarm.raised"}"#.into(),
-            "payload",
-            "missing",
-        ),
-        (
-            r#"{"event_type":"alarm.raised","payload":[1]}"#.into(),
-            "payload",
-            "object",
-        ),
-        (
-            r#"{"event_type":"alarm.raised","payload":{"a":"\u0000"}}"#.into(),
-            "payload",
-            "U+0000",
-        ),
+        (r#"{"event_type":"Alarm","payload":{}}"#.into(), "event_type", "lower-case"),
+        (r#"{"event_type":"alarm.raised"}"#.into(), "payload", "missing"),
+        (r#"{"event_type":"alarm.raised","payload":[1]}"#.into(), "payload", "object"),
+        (r#"{"event_type":"alarm.raised","payload":{"a":"\u0000"}}"#.into(), "payload", "U+0000"),
         (
             r#"{"event_type":"telemetry.ingested","payload":{"metric_type":"t"}}"#.into(),
             "payload.metric_value",
@@ -133,11 +97,7 @@ async fn a_bad_line_gets_a_precise_error_and_its_neighbours_pass() {
         let (code, named, message) = error(&reply);
         assert_eq!((code, named), ("invalid", *field), "{line} → {reply}");
         assert!(message.contains(words), "{line} → {message}");
-        assert_eq!(
-            sampler.reply()["seq"],
-            json!(at + 1),
-            "the neighbour of {line}"
-        );
+        assert_eq!(sampler.reply()["seq"], json!(at + 1), "the neighbour of {line}");
     }
 }
 
@@ -158,11 +118,7 @@ async fn a_line_that_is_too_long_is_skipped_to_its_end() {
         assert_eq!(error(&reply).0, "too_large", "{length}: {reply}");
     }
     let reply = sampler.ask(&padded(256 * 1024));
-    assert_eq!(
-        error(&reply).0,
-        "invalid",
-        "an event that no batch can carry: {reply}"
-    );
+    assert_eq!(error(&reply).0, "invalid", "an event that no batch can carry: {reply}");
     assert_eq!(sampler.ask(&padded(at_most))["seq"], json!(1));
     assert_eq!(sampler.ask(&site::sample())["seq"], json!(2));
     // The largest record travels.
@@ -180,17 +136,11 @@ async fn what_a_sampler_says_is_what_the_edge_gets() {
     let line = format!(
         r#"{{"metric_type":"nh3","metric_value":12.50,"unit":"ppm","event_id":"{id}","occurred_at":"2026-02-01T12:00:00+02:00","quality":"OOR","trace_id":"t1","tag":[1,"a"]}}"#
     );
-    assert_eq!(
-        sampler.ask(&line),
-        json!({"seq": 1, "event_id": id, "tag": [1, "a"]})
-    );
+    assert_eq!(sampler.ask(&line), json!({"seq": 1, "event_id": id, "tag": [1, "a"]}));
     let reply =
         sampler.ask(r#"{"event_type":"alarm.raised","payload":{"code":"NH3_HIGH"},"tag":7}"#);
     assert_eq!((&reply["seq"], &reply["tag"]), (&json!(2), &json!(7)));
-    assert_eq!(
-        sampler.ask(r#"{"cmd":"ping","tag":"p"}"#),
-        json!({"ok": true, "tag": "p"})
-    );
+    assert_eq!(sampler.ask(r#"{"cmd":"ping","tag":"p"}"#), json!({"ok": true, "tag": "p"}));
 
     // Read the spool itself: another test shows that this is what travels.
     site.stop_node().await;
@@ -219,10 +169,7 @@ async fn what_a_sampler_says_is_what_the_edge_gets() {
     let (class, alarm) = record();
     assert_eq!((class, &alarm["payload"]["code"]), (2, &json!("NH3_HIGH")));
     let trace = alarm["trace_id"].as_str().unwrap();
-    assert!(
-        trace.len() == 32 && trace.bytes().all(|b| b.is_ascii_hexdigit()),
-        "{trace}"
-    );
+    assert!(trace.len() == 32 && trace.bytes().all(|b| b.is_ascii_hexdigit()), "{trace}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -243,30 +190,16 @@ async fn samples_before_the_clock_is_set_say_so() {
         sampler.reply();
     }
     std::fs::write(&marker, "").unwrap();
-    site.status_where("the clock", |s| s.report.clock == Clock::Set)
-        .await;
+    site.status_where("the clock", |s| s.report.clock == Clock::Set).await;
     sampler.ask(&site::sample());
     edge.has_all(4).await;
     let payload = |seq: u64| -> Value {
         serde_json::from_str::<Value>(&edge.seen().events[&seq]).unwrap()["payload"].clone()
     };
-    let marks = |seq| {
-        (
-            payload(seq)["quality"].clone(),
-            payload(seq)["clock"].clone(),
-        )
-    };
+    let marks = |seq| (payload(seq)["quality"].clone(), payload(seq)["clock"].clone());
     assert_eq!(marks(1), (json!("UNCERTAIN"), json!("unset")));
-    assert_eq!(
-        marks(2),
-        (json!("GOOD"), Value::Null),
-        "its own time is its own business"
-    );
-    assert_eq!(
-        marks(3),
-        (json!("BAD"), json!("unset")),
-        "BAD is not made better"
-    );
+    assert_eq!(marks(2), (json!("GOOD"), Value::Null), "its own time is its own business");
+    assert_eq!(marks(3), (json!("BAD"), json!("unset")), "BAD is not made better");
     assert_eq!(marks(4), (json!("GOOD"), Value::Null));
 }
 
@@ -275,10 +208,7 @@ async fn a_sampler_never_waits_for_the_uplink_and_is_answered_at_a_stop() {
     let mut site = Site::new("socket_connections = 2").await;
     site.link.set(Mode::Stall);
     site.start_node().await;
-    let mode = std::fs::metadata(site.socket())
-        .unwrap()
-        .permissions()
-        .mode();
+    let mode = std::fs::metadata(site.socket()).unwrap().permissions().mode();
     assert_eq!(mode & 0o777, 0o660);
     let mut first = site.sampler();
     assert_eq!(first.samples(1_000).len(), 1_000);
@@ -297,17 +227,10 @@ async fn a_sampler_never_waits_for_the_uplink_and_is_answered_at_a_stop() {
 async fn a_dead_nodes_socket_is_replaced_and_a_living_ones_is_not() {
     let mut site = Site::new("").await;
     site.start_node().await;
-    let second = Command::new(site::binary())
-        .args(["run", "--config"])
-        .arg(site.config())
-        .output()
-        .unwrap();
+    let second =
+        Command::new(site::binary()).args(["run", "--config"]).arg(site.config()).output().unwrap();
     assert!(!second.status.success());
-    assert!(
-        text(&second.stderr).contains("another node answers"),
-        "{}",
-        text(&second.stderr)
-    );
+    assert!(text(&second.stderr).contains("another node answers"), "{}", text(&second.stderr));
     site.sampler().samples(1);
     site.kill_node().await;
     assert!(site.socket().exists());
@@ -315,15 +238,8 @@ async fn a_dead_nodes_socket_is_replaced_and_a_living_ones_is_not() {
     assert_eq!(site.sampler().samples(1), [2]);
     site.stop_node().await;
     std::fs::write(site.socket(), "precious").unwrap();
-    let refused = Command::new(site::binary())
-        .args(["run", "--config"])
-        .arg(site.config())
-        .output()
-        .unwrap();
-    assert!(
-        text(&refused.stderr).contains("is not a socket"),
-        "{}",
-        text(&refused.stderr)
-    );
+    let refused =
+        Command::new(site::binary()).args(["run", "--config"]).arg(site.config()).output().unwrap();
+    assert!(text(&refused.stderr).contains("is not a socket"), "{}", text(&refused.stderr));
     assert_eq!(std::fs::read_to_string(site.socket()).unwrap(), "precious");
 }

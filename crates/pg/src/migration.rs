@@ -19,25 +19,15 @@ pub async fn migrate(
 ) -> Result<usize, Error> {
     // A migration may rewrite a table and a replica may wait for another's: neither is a slow
     // statement to be cut off.
-    let options = Options {
-        statement_timeout: None,
-        ..options.clone()
-    };
+    let options = Options { statement_timeout: None, ..options.clone() };
     let mut client = connect(&options).await?;
-    client
-        .batch_execute("SET statement_timeout = 0; SET lock_timeout = 0")
-        .await?;
-    client
-        .execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK])
-        .await?;
+    client.batch_execute("SET statement_timeout = 0; SET lock_timeout = 0").await?;
+    client.execute("SELECT pg_advisory_lock($1)", &[&MIGRATION_LOCK]).await?;
     runner.set_migration_table_name(history);
     let report = runner
         .run_async(&mut client)
         .await
-        .map_err(|source| Error::Migration {
-            history: history.to_owned(),
-            source,
-        })?;
+        .map_err(|source| Error::Migration { history: history.to_owned(), source })?;
     let applied = report.applied_migrations();
     for migration in applied {
         tracing::info!(history, %migration, "migration applied");

@@ -41,10 +41,7 @@ pub async fn ensure_months(
     let first = first_of_month(from);
     if months_after(first, last) >= MAX_MONTHS {
         let problem = "more than 1200 months were asked for";
-        return Err(Error::Table {
-            table: table.to_owned(),
-            problem,
-        });
+        return Err(Error::Table { table: table.to_owned(), problem });
     }
     let mut month = first;
     while month <= last {
@@ -88,10 +85,7 @@ struct Parent {
 
 impl Parent {
     async fn find(client: &Client, table: &str) -> Result<Parent, Error> {
-        let refuse = |problem| Error::Table {
-            table: table.to_owned(),
-            problem,
-        };
+        let refuse = |problem| Error::Table { table: table.to_owned(), problem };
         let row = client
             .query_opt(
                 "SELECT c.oid, n.nspname::text, c.relname::text, d.relname::text, p.partstrat = 'r'
@@ -107,12 +101,8 @@ impl Parent {
         if !row.get::<_, bool>(4) {
             return Err(refuse("it is not partitioned by RANGE"));
         }
-        let parent = Parent {
-            oid: row.get(0),
-            schema: row.get(1),
-            name: row.get(2),
-            default: row.get(3),
-        };
+        let parent =
+            Parent { oid: row.get(0), schema: row.get(1), name: row.get(2), default: row.get(3) };
         if parent.name.len() + SUFFIX_BYTES > MAX_NAME_BYTES {
             return Err(refuse("its name is too long to take a month's suffix"));
         }
@@ -143,8 +133,7 @@ impl Parent {
         let name = self.partition_name(month);
         let made = !self.has(&transaction, &name).await?;
         if made {
-            self.make(&transaction, &name, &default, column, month)
-                .await?;
+            self.make(&transaction, &name, &default, column, month).await?;
         }
         transaction.commit().await?;
         Ok(made)

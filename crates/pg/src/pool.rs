@@ -72,11 +72,7 @@ impl Options {
             (Some(path), _) => {
                 // A socket file has no TLS; over TCP a fallback to plain text would make the CA
                 // file an empty promise.
-                if config
-                    .get_hosts()
-                    .iter()
-                    .any(|host| matches!(host, Host::Tcp(_)))
-                {
+                if config.get_hosts().iter().any(|host| matches!(host, Host::Tcp(_))) {
                     config.ssl_mode(SslMode::Require);
                 }
                 Tls::On(MakeRustlsConnect::new(client_tls(path)?))
@@ -107,16 +103,11 @@ enum Tls {
 }
 
 fn client_tls(path: &Path) -> Result<rustls::ClientConfig, Error> {
-    let refuse = |problem: String| Error::CertificateAuthority {
-        path: path.to_owned(),
-        problem,
-    };
+    let refuse = |problem: String| Error::CertificateAuthority { path: path.to_owned(), problem };
     let mut trusted = rustls::RootCertStore::empty();
     for certificate in CertificateDer::pem_file_iter(path).map_err(|e| refuse(e.to_string()))? {
         let certificate = certificate.map_err(|e| refuse(e.to_string()))?;
-        trusted
-            .add(certificate)
-            .map_err(|e| refuse(e.to_string()))?;
+        trusted.add(certificate).map_err(|e| refuse(e.to_string()))?;
     }
     if trusted.is_empty() {
         return Err(refuse("it holds no PEM certificate".to_owned()));
@@ -146,9 +137,7 @@ impl Pool {
     pub fn new(options: &Options) -> Result<Pool, Error> {
         let (config, tls) = options.resolve()?;
         // A closed connection is noticed without a round trip; a broken one shows at first use.
-        let manager_config = ManagerConfig {
-            recycling_method: RecyclingMethod::Fast,
-        };
+        let manager_config = ManagerConfig { recycling_method: RecyclingMethod::Fast };
         let manager = match tls {
             Tls::Off => Manager::from_config(config, NoTls, manager_config),
             Tls::On(tls) => Manager::from_config(config, tls, manager_config),
@@ -160,18 +149,12 @@ impl Pool {
             .create_timeout(Some(options.connect_timeout))
             .build()
             .map_err(|error| Error::Pool(error.to_string()))?;
-        Ok(Pool {
-            inner,
-            wait: options.connect_timeout,
-        })
+        Ok(Pool { inner, wait: options.connect_timeout })
     }
 
     /// A connection, from the pool or new. It goes back to the pool when dropped.
     pub async fn get(&self) -> Result<crate::Client, Error> {
-        self.inner
-            .get()
-            .await
-            .map_err(|error| Error::from_pool(error, self.wait))
+        self.inner.get().await.map_err(|error| Error::from_pool(error, self.wait))
     }
 
     /// Closes the pool: idle connections end now, lent ones when they are returned.
@@ -182,9 +165,7 @@ impl Pool {
 
 impl std::fmt::Debug for Pool {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Pool")
-            .field("status", &self.inner.status())
-            .finish_non_exhaustive()
+        f.debug_struct("Pool").field("status", &self.inner.status()).finish_non_exhaustive()
     }
 }
 

@@ -1,19 +1,14 @@
 //! Migrations started by several replicas at once, and by several crates in one database.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use pg::{About, Error, Options, migrate};
 use refinery::{Migration, Runner};
 use testkit::Database;
 
 fn runner(scripts: &[(&str, &str)]) -> Runner {
-    let migrations: Vec<Migration> = scripts
-        .iter()
-        .map(|(name, sql)| Migration::unapplied(name, sql).unwrap())
-        .collect();
+    let migrations: Vec<Migration> =
+        scripts.iter().map(|(name, sql)| Migration::unapplied(name, sql).unwrap()).collect();
     Runner::new(&migrations)
 }
 
@@ -21,10 +16,7 @@ fn runner(scripts: &[(&str, &str)]) -> Runner {
 fn slow() -> Runner {
     runner(&[
         ("V1__first", "CREATE TABLE a (id int); SELECT pg_sleep(0.3)"),
-        (
-            "V2__second",
-            "CREATE TABLE b (id int); INSERT INTO b VALUES (1)",
-        ),
+        ("V2__second", "CREATE TABLE b (id int); INSERT INTO b VALUES (1)"),
     ])
 }
 
@@ -41,11 +33,7 @@ async fn replicas_that_start_together_migrate_once() {
     applied.sort_unstable();
     assert_eq!(applied, [0, 0, 2]);
     let client = database.connect().await.unwrap();
-    let rows: i64 = client
-        .query_one("SELECT count(*) FROM b", &[])
-        .await
-        .unwrap()
-        .get(0);
+    let rows: i64 = client.query_one("SELECT count(*) FROM b", &[]).await.unwrap().get(0);
     assert_eq!(rows, 1);
 }
 
@@ -82,10 +70,7 @@ async fn a_wrong_migration_says_which_and_why_and_is_about_us() {
     let error = migrate(&options, "history_a", wrong()).await.unwrap_err();
     assert!(matches!(&error, Error::Migration { history, .. } if history == "history_a"));
     let text = error.to_string();
-    assert!(
-        text.contains("V2__wrong") && text.contains("duplicate key"),
-        "{text}"
-    );
+    assert!(text.contains("V2__wrong") && text.contains("duplicate key"), "{text}");
     assert_eq!(error.about(), About::Us);
     // The failed one left nothing behind and can be corrected.
     let right = runner(&[

@@ -1,9 +1,6 @@
 //! Monthly partitions on a real server.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use jiff::Timestamp;
 use pg::partitions::{ensure_months, list};
@@ -46,33 +43,18 @@ async fn insert(client: &Client, at: &str, value: i32) {
 /// Where each value lies, in order of value.
 async fn places(client: &Client) -> Vec<(i32, i32, String)> {
     let rows = client
-        .query(
-            "SELECT value, twice, tableoid::regclass::text FROM readings ORDER BY value",
-            &[],
-        )
+        .query("SELECT value, twice, tableoid::regclass::text FROM readings ORDER BY value", &[])
         .await
         .unwrap();
-    rows.iter()
-        .map(|row| (row.get(0), row.get(1), row.get(2)))
-        .collect()
+    rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect()
 }
 
 #[tokio::test]
 async fn months_are_made_once_across_the_year() {
     let (_database, mut client) = readings().await;
     let (from, to) = (at("2025-11-30T23:59:59Z"), at("2026-02-01T00:00:00Z"));
-    assert_eq!(
-        ensure_months(&mut client, "readings", "At", from, to)
-            .await
-            .unwrap(),
-        4
-    );
-    assert_eq!(
-        ensure_months(&mut client, "readings", "At", from, to)
-            .await
-            .unwrap(),
-        0
-    );
+    assert_eq!(ensure_months(&mut client, "readings", "At", from, to).await.unwrap(), 4);
+    assert_eq!(ensure_months(&mut client, "readings", "At", from, to).await.unwrap(), 0);
     let expected = ["2025_11", "2025_12", "2026_01", "2026_02", "default"];
     let expected: Vec<String> = expected.iter().map(|m| format!("readings_{m}")).collect();
     assert_eq!(list(&client, "readings").await.unwrap(), expected);
@@ -81,45 +63,29 @@ async fn months_are_made_once_across_the_year() {
     insert(&client, "2030-01-01 00:00:00Z", 3).await;
     let places = places(&client).await;
     let tables: Vec<&str> = places.iter().map(|(_, _, table)| table.as_str()).collect();
-    assert_eq!(
-        tables,
-        ["readings_2025_12", "readings_2026_01", "readings_default"]
-    );
+    assert_eq!(tables, ["readings_2025_12", "readings_2026_01", "readings_default"]);
 }
 
 #[tokio::test]
 async fn rows_waiting_in_the_default_partition_move() {
     let (_database, mut client) = readings().await;
     let april = at("2026-04-10T00:00:00Z");
-    ensure_months(&mut client, "public.readings", "At", april, april)
-        .await
-        .unwrap();
+    ensure_months(&mut client, "public.readings", "At", april, april).await.unwrap();
     insert(&client, "2026-02-28 23:59:59Z", 1).await;
     insert(&client, "2026-03-01 00:00:00Z", 2).await;
     insert(&client, "2026-03-31 23:59:59Z", 3).await;
     insert(&client, "2026-04-01 00:00:00Z", 4).await;
     // The session's time zone has no say in where a month begins.
-    client
-        .batch_execute("SET timezone = 'Pacific/Auckland'")
-        .await
-        .unwrap();
+    client.batch_execute("SET timezone = 'Pacific/Auckland'").await.unwrap();
     let march = at("2026-03-15T12:00:00Z");
-    assert_eq!(
-        ensure_months(&mut client, "readings", "At", march, march)
-            .await
-            .unwrap(),
-        1
-    );
+    assert_eq!(ensure_months(&mut client, "readings", "At", march, march).await.unwrap(), 1);
     let expected = [
         (1, 2, "readings_default"),
         (2, 4, "readings_2026_03"),
         (3, 6, "readings_2026_03"),
         (4, 8, "readings_2026_04"),
     ];
-    let expected: Vec<_> = expected
-        .iter()
-        .map(|(v, t, p)| (*v, *t, (*p).to_owned()))
-        .collect();
+    let expected: Vec<_> = expected.iter().map(|(v, t, p)| (*v, *t, (*p).to_owned())).collect();
     assert_eq!(places(&client).await, expected);
     // The parent's identity, index and check hold for what comes next.
     insert(&client, "2026-03-02 00:00:00Z", 5).await;
@@ -129,17 +95,11 @@ async fn rows_waiting_in_the_default_partition_move() {
         .unwrap_err();
     assert_eq!(pg::about(&refused), About::Data);
     let indexes: i64 = client
-        .query_one(
-            "SELECT count(*) FROM pg_indexes WHERE tablename = 'readings_2026_03'",
-            &[],
-        )
+        .query_one("SELECT count(*) FROM pg_indexes WHERE tablename = 'readings_2026_03'", &[])
         .await
         .unwrap()
         .get(0);
-    assert_eq!(
-        indexes, 2,
-        "the index of the parent is matched, not made a second time"
-    );
+    assert_eq!(indexes, 2, "the index of the parent is matched, not made a second time");
 }
 
 #[tokio::test]
@@ -149,12 +109,7 @@ async fn makers_and_writers_at_once_lose_nothing() {
     let everything_else = "CREATE TABLE readings_default PARTITION OF readings DEFAULT";
     first.batch_execute(everything_else).await.unwrap();
     for value in 0..60 {
-        insert(
-            &first,
-            &format!("2026-0{}-15 00:00:00Z", value % 6 + 1),
-            value,
-        )
-        .await;
+        insert(&first, &format!("2026-0{}-15 00:00:00Z", value % 6 + 1), value).await;
     }
     let mut second = database.connect().await.unwrap();
     let mut third = database.connect().await.unwrap();
@@ -165,12 +120,7 @@ async fn makers_and_writers_at_once_lose_nothing() {
         ensure_months(&mut third, "readings", "At", from, to),
         async {
             for value in 60..240 {
-                insert(
-                    &writer,
-                    &format!("2026-0{}-20 00:00:00Z", value % 6 + 1),
-                    value,
-                )
-                .await;
+                insert(&writer, &format!("2026-0{}-20 00:00:00Z", value % 6 + 1), value).await;
             }
         }
     );
@@ -178,12 +128,7 @@ async fn makers_and_writers_at_once_lose_nothing() {
     let places = places(&first).await;
     let values: Vec<i32> = places.iter().map(|(value, _, _)| *value).collect();
     assert_eq!(values, (0..240).collect::<Vec<_>>());
-    assert!(
-        places
-            .iter()
-            .all(|(_, _, table)| table != "readings_default"),
-        "{places:?}"
-    );
+    assert!(places.iter().all(|(_, _, table)| table != "readings_default"), "{places:?}");
 }
 
 #[tokio::test]
@@ -200,15 +145,11 @@ async fn what_cannot_have_months_is_refused() {
         .unwrap();
     let now = at("2026-01-01T00:00:00Z");
     for table in ["missing", "plain", "by_list", &long] {
-        let error = ensure_months(&mut client, table, "at", now, now)
-            .await
-            .unwrap_err();
+        let error = ensure_months(&mut client, table, "at", now, now).await.unwrap_err();
         assert!(matches!(error, Error::Table { .. }), "{table}: {error}");
         assert_eq!(error.about(), About::Us);
     }
     let far = at("9000-01-01T00:00:00Z");
-    let error = ensure_months(&mut client, "readings", "At", now, far)
-        .await
-        .unwrap_err();
+    let error = ensure_months(&mut client, "readings", "At", now, far).await.unwrap_err();
     assert!(matches!(error, Error::Table { .. }), "{error}");
 }

@@ -1,9 +1,6 @@
 //! TLS to a real server over TCP: verified or refused, never skipped.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -17,35 +14,21 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     let cert = folder.join(format!("{name}.pem"));
     let key = folder.join(format!("{name}.key"));
     let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-        ])
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
         .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
         .args(["-addext", "subjectAltName=DNS:localhost"])
         .args(["-addext", "basicConstraints=critical,CA:FALSE", "-keyout"])
         .args([&key, Path::new("-out"), &cert])
         .output()
         .unwrap();
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
     (cert, key)
 }
 
 /// A server that also listens on loopback, with TLS.
 async fn server(folder: &Path) -> (Postgres, u16, PathBuf) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
-    let options = PostgresOptions {
-        durable: false,
-        max_connections: 20,
-    };
+    let options = PostgresOptions { durable: false, max_connections: 20 };
     let mut server = Postgres::start(folder, options).await.unwrap();
     let (cert, key) = certificate(folder, "server");
     // Postgres insists that the key is its own and closed to others.
@@ -53,9 +36,7 @@ async fn server(folder: &Path) -> (Postgres, u16, PathBuf) {
     let owner = std::os::unix::fs::MetadataExt::uid(&data.metadata().unwrap());
     std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
     std::os::unix::fs::chown(&key, Some(owner), None).unwrap();
-    let client = pg::connect(&Options::new(server.url("postgres")))
-        .await
-        .unwrap();
+    let client = pg::connect(&Options::new(server.url("postgres"))).await.unwrap();
     let port = free_port().unwrap();
     for (setting, value) in [
         ("listen_addresses", "127.0.0.1".to_owned()),
@@ -64,10 +45,7 @@ async fn server(folder: &Path) -> (Postgres, u16, PathBuf) {
         ("ssl_cert_file", cert.display().to_string()),
         ("ssl_key_file", key.display().to_string()),
     ] {
-        client
-            .batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'"))
-            .await
-            .unwrap();
+        client.batch_execute(&format!("ALTER SYSTEM SET {setting} = '{value}'")).await.unwrap();
     }
     server.restart().await.unwrap();
     (server, port, cert)
@@ -75,17 +53,8 @@ async fn server(folder: &Path) -> (Postgres, u16, PathBuf) {
 
 async fn encrypted(options: &Options) -> Result<bool, Error> {
     let statement = "SELECT ssl FROM pg_stat_ssl WHERE pid = pg_backend_pid()";
-    let alone: bool = pg::connect(options)
-        .await?
-        .query_one(statement, &[])
-        .await?
-        .get(0);
-    let pooled: bool = Pool::new(options)?
-        .get()
-        .await?
-        .query_one(statement, &[])
-        .await?
-        .get(0);
+    let alone: bool = pg::connect(options).await?.query_one(statement, &[]).await?.get(0);
+    let pooled: bool = Pool::new(options)?.get().await?.query_one(statement, &[]).await?.get(0);
     assert_eq!(alone, pooled);
     Ok(alone)
 }
@@ -96,24 +65,13 @@ async fn a_server_is_verified_or_refused() {
     let (_server, port, ca) = server(folder.path()).await;
     let (other_ca, _) = certificate(folder.path(), "other");
     let url = format!("postgres://postgres@localhost:{port}/postgres");
-    let with = |url: &str, ca: &Path| Options {
-        ca_file: Some(ca.to_owned()),
-        ..Options::new(url)
-    };
+    let with = |url: &str, ca: &Path| Options { ca_file: Some(ca.to_owned()), ..Options::new(url) };
 
     assert!(encrypted(&with(&url, &ca)).await.unwrap());
-    assert!(
-        encrypted(&with(&format!("{url}?sslmode=require"), &ca))
-            .await
-            .unwrap()
-    );
+    assert!(encrypted(&with(&format!("{url}?sslmode=require"), &ca)).await.unwrap());
     // Whom to trust is not known, and TLS was not asked for.
     assert!(!encrypted(&Options::new(&url)).await.unwrap());
-    assert!(
-        !encrypted(&with(&format!("{url}?sslmode=disable"), &ca))
-            .await
-            .unwrap()
-    );
+    assert!(!encrypted(&with(&format!("{url}?sslmode=disable"), &ca)).await.unwrap());
 
     let stranger = encrypted(&with(&url, &other_ca)).await.unwrap_err();
     assert!(stranger.to_string().contains("certificate"), "{stranger}");
@@ -131,15 +89,9 @@ fn what_cannot_be_verified_is_refused_before_connecting() {
     let empty = folder.path().join("empty.pem");
     std::fs::write(&empty, "").unwrap();
     for path in [empty, folder.path().join("missing.pem")] {
-        let options = Options {
-            ca_file: Some(path.clone()),
-            ..Options::new(url)
-        };
+        let options = Options { ca_file: Some(path.clone()), ..Options::new(url) };
         let error = Pool::new(&options).unwrap_err();
-        assert!(
-            error.to_string().contains(path.to_str().unwrap()),
-            "{error}"
-        );
+        assert!(error.to_string().contains(path.to_str().unwrap()), "{error}");
     }
 }
 
@@ -148,9 +100,6 @@ async fn a_socket_file_needs_no_tls_though_a_ca_is_given() {
     let folder = tempfile::tempdir().unwrap();
     let (ca, _) = certificate(folder.path(), "ca");
     let database = testkit::Database::empty("tls").await.unwrap();
-    let options = Options {
-        ca_file: Some(ca),
-        ..Options::new(database.url())
-    };
+    let options = Options { ca_file: Some(ca), ..Options::new(database.url()) };
     assert!(!encrypted(&options).await.unwrap());
 }

@@ -71,10 +71,6 @@ pub enum Error {
 impl Error {
     pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Error {
         let path = path.to_owned();
-        move |source| Error::File {
-            action,
-            path,
-            source,
-        }
+        move |source| Error::File { action, path, source }
     }
 }

@@ -20,15 +20,8 @@ pub(crate) fn postgres_folder() -> Result<PathBuf, Error> {
         .into_iter()
         .chain(packaged_versions())
         .chain(path_folders())
-        .find(|folder| {
-            ["initdb", "pg_ctl", "postgres"]
-                .iter()
-                .all(|p| folder.join(p).is_file())
-        })
-        .ok_or(Error::NotInstalled {
-            program: "initdb",
-            package: "postgresql",
-        })
+        .find(|folder| ["initdb", "pg_ctl", "postgres"].iter().all(|p| folder.join(p).is_file()))
+        .ok_or(Error::NotInstalled { program: "initdb", package: "postgresql" })
 }
 
 /// A program on the PATH or in a folder for administrators, which is not on everybody's PATH.
@@ -37,10 +30,7 @@ pub(crate) fn program(name: &'static str, package: &'static str) -> Result<PathB
         .chain(["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from))
         .map(|folder| folder.join(name))
         .find(|path| path.is_file())
-        .ok_or(Error::NotInstalled {
-            program: name,
-            package,
-        })
+        .ok_or(Error::NotInstalled { program: name, package })
 }
 
 fn packaged_versions() -> Vec<PathBuf> {
@@ -52,10 +42,7 @@ fn packaged_versions() -> Vec<PathBuf> {
         .filter_map(|entry| Some((entry.file_name().to_str()?.parse().ok()?, entry.path())))
         .collect();
     versions.sort_by_key(|(version, _)| std::cmp::Reverse(*version));
-    versions
-        .into_iter()
-        .map(|(_, folder)| folder.join("bin"))
-        .collect()
+    versions.into_iter().map(|(_, folder)| folder.join("bin")).collect()
 }
 
 fn path_folders() -> impl Iterator<Item = PathBuf> {

@@ -93,33 +93,15 @@ impl Link {
 
     /// Opens a link to `target` on the port given.
     pub async fn start_on(port: u16, target: SocketAddr) -> Result<Link, Error> {
-        let failed = |source| Error::Network {
-            action: format!("listen on port {port}"),
-            source,
-        };
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-            .await
-            .map_err(failed)?;
+        let failed = |source| Error::Network { action: format!("listen on port {port}"), source };
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).await.map_err(failed)?;
         let address = listener.local_addr().map_err(failed)?;
-        let (state, state_seen) = watch::channel(State {
-            mode: Mode::Pass,
-            cuts: 0,
-        });
+        let (state, state_seen) = watch::channel(State { mode: Mode::Pass, cuts: 0 });
         let (target, target_seen) = watch::channel(target);
         let counters = Arc::new(Counters::default());
-        let accepting = tokio::spawn(accept(
-            listener,
-            state_seen,
-            target_seen,
-            Arc::clone(&counters),
-        ));
-        Ok(Link {
-            address,
-            state,
-            target,
-            counters,
-            accepting,
-        })
+        let accepting =
+            tokio::spawn(accept(listener, state_seen, target_seen, Arc::clone(&counters)));
+        Ok(Link { address, state, target, counters, accepting })
     }
 
     /// Where clients connect.
@@ -237,10 +219,7 @@ async fn carry(
             carried: &counters.down_bytes,
             lost: &counters.lost_bytes,
         };
-        tokio::try_join!(
-            up.run(from_client, to_server),
-            down.run(from_server, to_client)
-        )?;
+        tokio::try_join!(up.run(from_client, to_server), down.run(from_server, to_client))?;
         io::Result::Ok(())
     };
     tokio::select! {
@@ -285,8 +264,7 @@ impl Direction<'_> {
                 None => {
                     // A side that cannot be heard cannot be heard leaving either.
                     let deaf = self.deaf;
-                    self.settle(|mode| mode != Mode::Stall && mode != deaf)
-                        .await?;
+                    self.settle(|mode| mode != Mode::Stall && mode != deaf).await?;
                     to.shutdown().await?;
                 }
             }
@@ -336,10 +314,7 @@ async fn read(
             _ => Duration::ZERO,
         };
         let bytes = (length > 0).then(|| chunk[..length].to_vec());
-        let parcel = Parcel {
-            due: Instant::now() + delay,
-            bytes,
-        };
+        let parcel = Parcel { due: Instant::now() + delay, bytes };
         if parcels.send(parcel).await.is_err() || length == 0 {
             return Ok(());
         }

@@ -83,23 +83,11 @@ impl Mosquitto {
         let program = installed::program("mosquitto", "mosquitto")?;
         std::fs::create_dir_all(folder).map_err(Error::file("make", folder))?;
         let folder = folder.canonicalize().map_err(Error::file("find", folder))?;
-        let mut broker = Mosquitto {
-            program,
-            folder,
-            options,
-            port: 0,
-            process: None,
-        };
+        let mut broker = Mosquitto { program, folder, options, port: 0, process: None };
         // A broker left by a process of ours that was killed holds the port.
-        Process::end_orphan(
-            &broker.folder.join("pid"),
-            broker.configuration().as_os_str(),
-        )
-        .await?;
+        Process::end_orphan(&broker.folder.join("pid"), broker.configuration().as_os_str()).await?;
         let note = broker.folder.join("port");
-        let known = std::fs::read_to_string(&note)
-            .ok()
-            .and_then(|text| text.trim().parse().ok());
+        let known = std::fs::read_to_string(&note).ok().and_then(|text| text.trim().parse().ok());
         if let Some(port) = known {
             broker.port = port;
             broker.launch().await?;
@@ -223,20 +211,14 @@ impl Mosquitto {
     ) -> Result<(), Error> {
         loop {
             let answered = if log::since(&self.log(), log_start).contains(RUNNING) {
-                TcpStream::connect(self.addr())
-                    .await
-                    .map_err(|error| error.to_string())
+                TcpStream::connect(self.addr()).await.map_err(|error| error.to_string())
             } else {
                 Err("it has not said that it runs".to_owned())
             };
             if !process.is_running() {
                 let status = process.wait().await?.to_string();
                 let output = log::tail(&self.log());
-                return Err(Error::Failed {
-                    program: "mosquitto".to_owned(),
-                    status,
-                    output,
-                });
+                return Err(Error::Failed { program: "mosquitto".to_owned(), status, output });
             }
             match answered {
                 Ok(_) => return Ok(()),
@@ -267,10 +249,7 @@ impl Mosquitto {
         set("log_dest", &"stderr");
         set("log_timestamp_format", &"%Y-%m-%dT%H:%M:%S");
         set("persistence", &true);
-        set(
-            "persistence_location",
-            &format_args!("{}/", self.folder.display()),
-        );
+        set("persistence_location", &format_args!("{}/", self.folder.display()));
         set("autosave_interval", &options.autosave_interval);
         set("autosave_on_changes", &options.autosave_on_changes);
         set("max_inflight_messages", &options.max_inflight_messages);

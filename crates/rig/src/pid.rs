@@ -31,10 +31,8 @@ fn stat(pid: Pid) -> Option<(char, i32)> {
 
 /// True when `argument` is one of the words the process was started with.
 pub(crate) fn command_has(pid: Pid, argument: &OsStr) -> bool {
-    std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).is_ok_and(|line| {
-        line.split(|byte| *byte == 0)
-            .any(|word| word == argument.as_bytes())
-    })
+    std::fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero()))
+        .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == argument.as_bytes()))
 }
 
 /// The running children of a process.

@@ -26,10 +26,7 @@ pub fn free_port() -> Result<u16, Error> {
             Err(error) => last = error,
         }
     }
-    Err(Error::Network {
-        action: "find a free port".to_owned(),
-        source: last,
-    })
+    Err(Error::Network { action: "find a free port".to_owned(), source: last })
 }
 
 /// Binds without listening. A process being started elsewhere in this one holds a copy of every open

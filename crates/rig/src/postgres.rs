@@ -37,10 +37,7 @@ pub struct PostgresOptions {
 
 impl Default for PostgresOptions {
     fn default() -> Self {
-        PostgresOptions {
-            durable: true,
-            max_connections: 100,
-        }
+        PostgresOptions { durable: true, max_connections: 100 }
     }
 }
 
@@ -64,11 +61,8 @@ impl Postgres {
         let programs = installed::postgres_folder()?;
         std::fs::create_dir_all(folder).map_err(Error::file("make", folder))?;
         let folder = folder.canonicalize().map_err(Error::file("find", folder))?;
-        let owner = if rustix::process::geteuid().is_root() {
-            Some(user_id().await?)
-        } else {
-            None
-        };
+        let owner =
+            if rustix::process::geteuid().is_root() { Some(user_id().await?) } else { None };
         let run = folder.join("run");
         let mut server = Postgres {
             data: folder.join("data"),
@@ -96,9 +90,7 @@ impl Postgres {
         self.remove_stale_locks();
         self.write_settings()?;
         let mut command = self.command("pg_ctl");
-        command
-            .args(["-w", "-t", &START_SECONDS.to_string(), "-D"])
-            .arg(&self.data);
+        command.args(["-w", "-t", &START_SECONDS.to_string(), "-D"]).arg(&self.data);
         command.arg("-l").arg(&self.log).arg("start");
         self.run("pg_ctl start", command).await
     }
@@ -193,13 +185,7 @@ impl Postgres {
         }
         self.own(&unfinished)?;
         let mut command = self.command("initdb");
-        command.args([
-            "--auth=trust",
-            "--encoding=UTF8",
-            "--locale=C.UTF-8",
-            "-U",
-            USER,
-        ]);
+        command.args(["--auth=trust", "--encoding=UTF8", "--locale=C.UTF-8", "-U", USER]);
         if !self.options.durable {
             command.arg("--no-sync");
         }
@@ -264,10 +250,7 @@ impl Postgres {
         }
         let mut command = as_user("test");
         command.arg("-w").arg(folder);
-        let answer = command
-            .status()
-            .await
-            .map_err(Error::file("run", Path::new("runuser")))?;
+        let answer = command.status().await.map_err(Error::file("run", Path::new("runuser")))?;
         if answer.success() {
             return Ok(());
         }
@@ -277,11 +260,7 @@ impl Postgres {
             .filter(|above| above.metadata().is_ok_and(|m| m.mode() & 0o001 == 0))
             .last()
             .unwrap_or(folder);
-        Err(Error::Closed {
-            folder: folder.to_owned(),
-            closed: closed.to_owned(),
-            user: USER,
-        })
+        Err(Error::Closed { folder: folder.to_owned(), closed: closed.to_owned(), user: USER })
     }
 
     fn command(&self, program: &str) -> Command {
@@ -291,18 +270,12 @@ impl Postgres {
             None => Command::new(&program),
         };
         // The folder we are in may be closed to the server's user.
-        command
-            .current_dir("/")
-            .env("LC_ALL", "C.UTF-8")
-            .stdin(std::process::Stdio::null());
+        command.current_dir("/").env("LC_ALL", "C.UTF-8").stdin(std::process::Stdio::null());
         command
     }
 
     async fn run(&self, name: &str, mut command: Command) -> Result<(), Error> {
-        let output = command
-            .output()
-            .await
-            .map_err(Error::file("run", &self.programs))?;
+        let output = command.output().await.map_err(Error::file("run", &self.programs))?;
         if output.status.success() {
             return Ok(());
         }
@@ -310,9 +283,7 @@ impl Postgres {
         Err(Error::Failed {
             program: name.to_owned(),
             status: output.status.to_string(),
-            output: format!("{}\n{}", said.trim(), log::tail(&self.log))
-                .trim()
-                .to_owned(),
+            output: format!("{}\n{}", said.trim(), log::tail(&self.log)).trim().to_owned(),
         })
     }
 }
@@ -338,10 +309,7 @@ async fn user_id() -> Result<u32, Error> {
     output
         .ok()
         .and_then(|output| String::from_utf8_lossy(&output.stdout).trim().parse().ok())
-        .ok_or(Error::NotInstalled {
-            program: "user postgres",
-            package: "postgresql",
-        })
+        .ok_or(Error::NotInstalled { program: "user postgres", package: "postgresql" })
 }
 
 /// The folder itself, or one with a short name when the socket's path would be too long.

@@ -39,12 +39,7 @@ impl Process {
             None => (Stdio::null(), Stdio::null()),
         };
         let mut command = Command::from(command);
-        command
-            .stdin(Stdio::null())
-            .stdout(out)
-            .stderr(err)
-            .process_group(0)
-            .kill_on_drop(true);
+        command.stdin(Stdio::null()).stdout(out).stderr(err).process_group(0).kill_on_drop(true);
         let child = command.spawn().map_err(Error::file("run", &path))?;
         let pid = child
             .id()
@@ -66,10 +61,7 @@ impl Process {
         // A halted one does not hear the request to end.
         pid::signal(orphan, Signal::CONT);
         pid::signal(orphan, Signal::TERM);
-        if pid::wait_gone(&[orphan], ORPHAN_ENDS_WITHIN, &what)
-            .await
-            .is_err()
-        {
+        if pid::wait_gone(&[orphan], ORPHAN_ENDS_WITHIN, &what).await.is_err() {
             pid::signal(orphan, Signal::KILL);
             pid::wait_gone(&[orphan], ORPHAN_ENDS_WITHIN, &what).await?;
         }
@@ -118,10 +110,7 @@ impl Process {
 
     /// Waits for the end of the process.
     pub async fn wait(&mut self) -> Result<ExitStatus, Error> {
-        self.child
-            .wait()
-            .await
-            .map_err(Error::file("wait for", Path::new(&self.name)))
+        self.child.wait().await.map_err(Error::file("wait for", Path::new(&self.name)))
     }
 
     /// Until a child is waited for, its id stands for it, running or not; afterwards it may be

@@ -1,9 +1,6 @@
 //! A link's faults, on open connections.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::time::Duration;
 
@@ -29,12 +26,7 @@ async fn join() -> Ends {
     let link = Link::start(listener.local_addr().unwrap()).await.unwrap();
     let client = TcpStream::connect(link.addr()).await.unwrap();
     let (server, _) = timeout(LONG, listener.accept()).await.unwrap().unwrap();
-    Ends {
-        link,
-        client,
-        server,
-        listener,
-    }
+    Ends { link, client, server, listener }
 }
 
 async fn crosses(from: &mut TcpStream, to: &mut TcpStream, text: &str) {
@@ -44,10 +36,7 @@ async fn crosses(from: &mut TcpStream, to: &mut TcpStream, text: &str) {
 
 async fn expect(to: &mut TcpStream, text: &str) {
     let mut got = vec![0; text.len()];
-    timeout(LONG, to.read_exact(&mut got))
-        .await
-        .expect("bytes in time")
-        .unwrap();
+    timeout(LONG, to.read_exact(&mut got)).await.expect("bytes in time").unwrap();
     assert_eq!(String::from_utf8(got).unwrap(), text);
 }
 
@@ -59,9 +48,7 @@ async fn silent(stream: &mut TcpStream) {
 
 async fn closed(stream: &mut TcpStream) {
     let mut one = [0; 1];
-    let answer = timeout(LONG, stream.read(&mut one))
-        .await
-        .expect("an end in time");
+    let answer = timeout(LONG, stream.read(&mut one)).await.expect("an end in time");
     assert!(matches!(answer, Ok(0) | Err(_)), "{answer:?}");
 }
 
@@ -72,10 +59,7 @@ async fn passes_both_ways_and_counts() {
     crosses(&mut ends.server, &mut ends.client, "hi").await;
     let stats = ends.link.stats();
     assert_eq!((stats.connections, stats.open), (1, 1));
-    assert_eq!(
-        (stats.up_bytes, stats.down_bytes, stats.lost_bytes),
-        (5, 2, 0)
-    );
+    assert_eq!((stats.up_bytes, stats.down_bytes, stats.lost_bytes), (5, 2, 0));
 }
 
 #[tokio::test]
@@ -90,10 +74,7 @@ async fn a_large_transfer_arrives_whole_through_delay() {
         ends.client
     });
     let mut got = Vec::new();
-    timeout(LONG, ends.server.read_to_end(&mut got))
-        .await
-        .expect("the end in time")
-        .unwrap();
+    timeout(LONG, ends.server.read_to_end(&mut got)).await.expect("the end in time").unwrap();
     assert!(got == expected);
     let mut client = sending.await.unwrap();
     crosses(&mut ends.server, &mut client, "still open this way").await;
@@ -109,10 +90,7 @@ async fn a_cut_closes_what_is_open_and_what_comes() {
     closed(&mut late).await;
     ends.link.set(Mode::Pass);
     let mut again = TcpStream::connect(ends.link.addr()).await.unwrap();
-    let (mut server, _) = timeout(LONG, ends.listener.accept())
-        .await
-        .unwrap()
-        .unwrap();
+    let (mut server, _) = timeout(LONG, ends.listener.accept()).await.unwrap().unwrap();
     crosses(&mut again, &mut server, "mended").await;
     assert_eq!(ends.link.stats().connections, 3);
 }
@@ -203,7 +181,5 @@ async fn a_dropped_link_takes_its_connections_along() {
     closed(&mut ends.client).await;
     closed(&mut ends.server).await;
     // The port can be had again.
-    Link::start_on(address.port(), ends.listener.local_addr().unwrap())
-        .await
-        .unwrap();
+    Link::start_on(address.port(), ends.listener.local_addr().unwrap()).await.unwrap();
 }

@@ -1,9 +1,6 @@
 //! A real private Mosquitto: started, stopped, killed, and started again on its port.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::path::Path;
 use std::process::Command;
@@ -33,10 +30,7 @@ fn packet(kind: u8, body: &[u8]) -> Vec<u8> {
 
 async fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
     let mut bytes = vec![0; length];
-    timeout(LONG, stream.read_exact(&mut bytes))
-        .await
-        .expect("an answer in time")
-        .unwrap();
+    timeout(LONG, stream.read_exact(&mut bytes)).await.expect("an answer in time").unwrap();
     bytes
 }
 
@@ -66,10 +60,7 @@ async fn publish(broker: &Mosquitto, payload: &str) {
 /// The retained message.
 async fn retained(broker: &Mosquitto) -> String {
     let (mut stream, _) = connect(broker, "any").await;
-    stream
-        .write_all(&packet(0x82, &[vec![0, 1], text("t"), vec![0]].concat()))
-        .await
-        .unwrap();
+    stream.write_all(&packet(0x82, &[vec![0, 1], text("t"), vec![0]].concat())).await.unwrap();
     read(&mut stream, 5).await;
     let header = read(&mut stream, 2).await;
     let body = read(&mut stream, header[1].into()).await;
@@ -84,31 +75,19 @@ async fn it_comes_back_on_its_port_with_what_it_had() {
         autosave_on_changes: true,
         ..MosquittoOptions::default()
     };
-    let mut broker = Mosquitto::start(folder.path(), options.clone())
-        .await
-        .unwrap();
+    let mut broker = Mosquitto::start(folder.path(), options.clone()).await.unwrap();
     let port = broker.port();
     publish(&broker, "one").await;
     broker.stop().await.unwrap();
     assert!(TcpStream::connect(broker.addr()).await.is_err());
     broker.restart().await.unwrap();
-    assert_eq!(
-        (broker.port(), retained(&broker).await.as_str()),
-        (port, "one")
-    );
+    assert_eq!((broker.port(), retained(&broker).await.as_str()), (port, "one"));
 
     publish(&broker, "two").await;
     let saved = folder.path().join("mosquitto.db");
     let deadline = Instant::now() + LONG;
-    while !std::fs::read(&saved)
-        .unwrap()
-        .windows(3)
-        .any(|bytes| bytes == b"two")
-    {
-        assert!(
-            Instant::now() < deadline,
-            "the broker saves after each change"
-        );
+    while !std::fs::read(&saved).unwrap().windows(3).any(|bytes| bytes == b"two") {
+        assert!(Instant::now() < deadline, "the broker saves after each change");
         publish(&broker, "two").await;
     }
     // Killed with a connection open, whose remains hold the port for a while.
@@ -122,28 +101,15 @@ async fn it_comes_back_on_its_port_with_what_it_had() {
     let orphan = broker.process().unwrap().pid();
     std::mem::forget(broker);
     let broker = Mosquitto::start(folder.path(), options).await.unwrap();
-    assert_eq!(
-        (broker.port(), retained(&broker).await.as_str()),
-        (port, "two")
-    );
+    assert_eq!((broker.port(), retained(&broker).await.as_str()), (port, "two"));
     let stat = std::fs::read_to_string(format!("/proc/{orphan}/stat")).unwrap_or_default();
     assert!(stat.is_empty() || stat.contains(") Z"), "{stat}");
 }
 
 fn write_users(path: &Path, users: &[&str]) {
-    let lines: String = users
-        .iter()
-        .map(|user| format!("{user}:secret\n"))
-        .collect();
+    let lines: String = users.iter().map(|user| format!("{user}:secret\n")).collect();
     std::fs::write(path, lines).unwrap();
-    assert!(
-        Command::new("mosquitto_passwd")
-            .arg("-U")
-            .arg(path)
-            .status()
-            .unwrap()
-            .success()
-    );
+    assert!(Command::new("mosquitto_passwd").arg("-U").arg(path).status().unwrap().success());
 }
 
 #[tokio::test]
@@ -151,13 +117,9 @@ async fn a_reload_reads_the_users_again() {
     let folder = tempfile::tempdir().unwrap();
     let users = folder.path().join("users");
     write_users(&users, &["first"]);
-    let options = MosquittoOptions {
-        password_file: Some(users.clone()),
-        ..MosquittoOptions::default()
-    };
-    let mut broker = Mosquitto::start(&folder.path().join("broker"), options)
-        .await
-        .unwrap();
+    let options =
+        MosquittoOptions { password_file: Some(users.clone()), ..MosquittoOptions::default() };
+    let mut broker = Mosquitto::start(&folder.path().join("broker"), options).await.unwrap();
     assert_eq!(connect(&broker, "first").await.1, ACCEPTED);
     assert_eq!(connect(&broker, "second").await.1, REFUSED);
     write_users(&users, &["first", "second"]);
@@ -171,19 +133,9 @@ async fn a_reload_reads_the_users_again() {
 #[tokio::test]
 async fn with_tls_it_shows_its_certificate() {
     let folder = tempfile::tempdir().unwrap();
-    let (cert_file, key_file) = (
-        folder.path().join("cert.pem"),
-        folder.path().join("key.pem"),
-    );
+    let (cert_file, key_file) = (folder.path().join("cert.pem"), folder.path().join("key.pem"));
     let made = Command::new("openssl")
-        .args([
-            "req",
-            "-x509",
-            "-newkey",
-            "ec",
-            "-pkeyopt",
-            "ec_paramgen_curve:prime256v1",
-        ])
+        .args(["req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1"])
         .args(["-nodes", "-days", "2", "-subj", "/CN=localhost"])
         .args(["-addext", "subjectAltName=DNS:localhost", "-keyout"])
         .arg(&key_file)
@@ -191,55 +143,28 @@ async fn with_tls_it_shows_its_certificate() {
         .arg(&cert_file)
         .output()
         .unwrap();
-    assert!(
-        made.status.success(),
-        "{}",
-        String::from_utf8_lossy(&made.stderr)
-    );
-    let tls = Tls {
-        cert_file: cert_file.clone(),
-        key_file,
-        client_ca_file: None,
-    };
-    let options = MosquittoOptions {
-        tls: Some(tls),
-        ..MosquittoOptions::default()
-    };
-    let broker = Mosquitto::start(&folder.path().join("broker"), options)
-        .await
-        .unwrap();
+    assert!(made.status.success(), "{}", String::from_utf8_lossy(&made.stderr));
+    let tls = Tls { cert_file: cert_file.clone(), key_file, client_ca_file: None };
+    let options = MosquittoOptions { tls: Some(tls), ..MosquittoOptions::default() };
+    let broker = Mosquitto::start(&folder.path().join("broker"), options).await.unwrap();
     assert_eq!(broker.url(), format!("mqtts://localhost:{}", broker.port()));
     let address = broker.addr().to_string();
     let verified = Command::new("openssl")
-        .args([
-            "s_client",
-            "-verify_return_error",
-            "-verify_hostname",
-            "localhost",
-        ])
+        .args(["s_client", "-verify_return_error", "-verify_hostname", "localhost"])
         .args(["-connect", &address, "-CAfile"])
         .arg(&cert_file)
         .stdin(std::process::Stdio::null())
         .output()
         .unwrap();
-    assert!(
-        verified.status.success(),
-        "{}",
-        String::from_utf8_lossy(&verified.stderr)
-    );
+    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
 }
 
 #[tokio::test]
 async fn a_start_that_fails_says_why() {
     let folder = tempfile::tempdir().unwrap();
     let missing = folder.path().join("missing");
-    let options = MosquittoOptions {
-        password_file: Some(missing),
-        ..MosquittoOptions::default()
-    };
-    let error = Mosquitto::start(&folder.path().join("broker"), options)
-        .await
-        .unwrap_err();
+    let options = MosquittoOptions { password_file: Some(missing), ..MosquittoOptions::default() };
+    let error = Mosquitto::start(&folder.path().join("broker"), options).await.unwrap_err();
     assert!(matches!(error, Error::Failed { .. }), "{error}");
     assert!(error.to_string().contains("missing"), "{error}");
 }
@@ -257,8 +182,5 @@ async fn a_stranger_on_the_port_is_not_taken_for_the_broker() {
     assert!(early.is_err(), "{early:?}");
     drop(stranger);
     let broker = timeout(LONG, starting).await.unwrap().unwrap();
-    assert_eq!(
-        (broker.port(), connect(&broker, "any").await.1),
-        (port, ACCEPTED)
-    );
+    assert_eq!((broker.port(), connect(&broker, "any").await.1), (port, ACCEPTED));
 }

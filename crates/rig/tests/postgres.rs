@@ -1,9 +1,6 @@
 //! A real private Postgres: started, stopped, killed, and started again.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,10 +9,7 @@ use std::time::{Duration, Instant};
 use rig::{Error, Postgres, PostgresOptions};
 
 fn options() -> PostgresOptions {
-    PostgresOptions {
-        durable: false,
-        max_connections: 20,
-    }
+    PostgresOptions { durable: false, max_connections: 20 }
 }
 
 /// A folder that the server's user can enter.
@@ -33,30 +27,17 @@ fn mode(path: &Path, mode: u32) {
 /// Asks with Postgres's own client, so that the address is checked against it too.
 fn ask(server: &Postgres, statement: &str) -> Result<String, String> {
     let output = Command::new("psql")
-        .args([
-            "-X",
-            "-q",
-            "-t",
-            "-A",
-            "-c",
-            statement,
-            &server.url("postgres"),
-        ])
+        .args(["-X", "-q", "-t", "-A", "-c", statement, &server.url("postgres")])
         .output()
         .unwrap();
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-    if output.status.success() {
-        Ok(text(&output.stdout))
-    } else {
-        Err(text(&output.stderr))
-    }
+    if output.status.success() { Ok(text(&output.stdout)) } else { Err(text(&output.stderr)) }
 }
 
 fn running(pids: &[u32]) -> Vec<u32> {
     let alive = |pid: &&u32| {
         let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-        stat.rsplit_once(") ")
-            .is_some_and(|(_, rest)| !rest.starts_with('Z'))
+        stat.rsplit_once(") ").is_some_and(|(_, rest)| !rest.starts_with('Z'))
     };
     pids.iter().filter(alive).copied().collect()
 }
@@ -84,10 +65,7 @@ async fn what_was_committed_survives_stop_kill_and_a_lost_handle() {
     // Whoever started it was killed: the server still runs when the folder is used again.
     server.detach();
     let server = Postgres::start(folder.path(), options()).await.unwrap();
-    assert_eq!(
-        ask(&server, "SELECT string_agg(n::text, ' ') FROM t").unwrap(),
-        "1 2 3"
-    );
+    assert_eq!(ask(&server, "SELECT string_agg(n::text, ' ') FROM t").unwrap(), "1 2 3");
 
     let pids = server.pids();
     drop(server);
@@ -103,17 +81,9 @@ async fn a_lock_file_that_names_a_stranger_does_not_stop_it() {
     let folder = folder();
     let mut server = Postgres::start(folder.path(), options()).await.unwrap();
     server.kill().await.unwrap();
-    let lock = folder
-        .path()
-        .canonicalize()
-        .unwrap()
-        .join("data/postmaster.pid");
+    let lock = folder.path().canonicalize().unwrap().join("data/postmaster.pid");
     let text = std::fs::read_to_string(&lock).unwrap();
-    let stranger = text.replacen(
-        text.lines().next().unwrap(),
-        &std::process::id().to_string(),
-        1,
-    );
+    let stranger = text.replacen(text.lines().next().unwrap(), &std::process::id().to_string(), 1);
     std::fs::write(&lock, stranger).unwrap();
     server.restart().await.unwrap();
     assert_eq!(ask(&server, "SELECT 1").unwrap(), "1");
@@ -142,11 +112,7 @@ async fn a_start_that_fails_says_why() {
     let folder = folder();
     let mut server = Postgres::start(folder.path(), options()).await.unwrap();
     server.stop().await.unwrap();
-    std::fs::write(
-        folder.path().join("data/postgresql.conf"),
-        "no_such_setting = 1\n",
-    )
-    .unwrap();
+    std::fs::write(folder.path().join("data/postgresql.conf"), "no_such_setting = 1\n").unwrap();
     let error = server.restart().await.unwrap_err();
     assert!(matches!(error, Error::Failed { .. }), "{error}");
     assert!(error.to_string().contains("no_such_setting"), "{error}");
@@ -161,13 +127,8 @@ async fn a_folder_closed_to_the_servers_user_is_named() {
     let closed = folder.path().join("closed");
     std::fs::create_dir(&closed).unwrap();
     mode(&closed, 0o700);
-    let error = Postgres::start(&closed.join("inside"), options())
-        .await
-        .unwrap_err();
-    assert!(
-        matches!(&error, Error::Closed { closed: named, .. } if *named == closed),
-        "{error}"
-    );
+    let error = Postgres::start(&closed.join("inside"), options()).await.unwrap_err();
+    assert!(matches!(&error, Error::Closed { closed: named, .. } if *named == closed), "{error}");
 }
 
 #[tokio::test]

@@ -1,9 +1,6 @@
 //! Child processes and ports.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::Command;
@@ -49,23 +46,10 @@ async fn term_asks_first_and_then_kills() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let mut command = Command::new("sh");
-    command.args([
-        "-c",
-        "trap '' TERM; echo deaf; while :; do sleep 0.05; done",
-    ]);
+    command.args(["-c", "trap '' TERM; echo deaf; while :; do sleep 0.05; done"]);
     let mut process = Process::spawn(command, Some(&log)).unwrap();
-    wait_for("the trap", || {
-        std::fs::read_to_string(&log).is_ok_and(|t| t.contains("deaf"))
-    })
-    .await;
-    assert_eq!(
-        process
-            .term(Duration::from_millis(100))
-            .await
-            .unwrap()
-            .signal(),
-        Some(9)
-    );
+    wait_for("the trap", || std::fs::read_to_string(&log).is_ok_and(|t| t.contains("deaf"))).await;
+    assert_eq!(process.term(Duration::from_millis(100)).await.unwrap().signal(), Some(9));
 }
 
 #[tokio::test]
@@ -91,9 +75,7 @@ async fn output_and_environment_are_as_given() {
     let folder = tempfile::tempdir().unwrap();
     let log = folder.path().join("log");
     let mut command = Command::new("sh");
-    command
-        .args(["-c", "echo $WORD; echo error >&2; cat; exit 3"])
-        .env("WORD", "given");
+    command.args(["-c", "echo $WORD; echo error >&2; cat; exit 3"]).env("WORD", "given");
     let mut process = Process::spawn(command, Some(&log)).unwrap();
     assert_eq!(process.wait().await.unwrap().code(), Some(3));
     assert_eq!(std::fs::read_to_string(&log).unwrap(), "given\nerror\n");
@@ -121,16 +103,9 @@ async fn an_orphan_is_ended_only_if_it_is_the_one_that_was_started() {
     let mut process = sleeper();
     std::fs::write(&note, process.pid().to_string()).unwrap();
 
-    Process::end_orphan(&note, "another".as_ref())
-        .await
-        .unwrap();
-    assert!(
-        process.is_running(),
-        "its command line does not have the argument"
-    );
-    Process::end_orphan(&folder.path().join("none"), "600".as_ref())
-        .await
-        .unwrap();
+    Process::end_orphan(&note, "another".as_ref()).await.unwrap();
+    assert!(process.is_running(), "its command line does not have the argument");
+    Process::end_orphan(&folder.path().join("none"), "600".as_ref()).await.unwrap();
     assert!(process.is_running());
 
     // A halted one ends too.

@@ -28,15 +28,7 @@ pub struct Key {
 impl Key {
     /// A key that may be absent. `path` is dotted where the key sits in a nested table.
     pub const fn new(path: &'static str, kind: Kind, doc: &'static str) -> Key {
-        Key {
-            path,
-            kind,
-            doc,
-            default: None,
-            aliases: &[],
-            secret: false,
-            required: false,
-        }
+        Key { path, kind, doc, default: None, aliases: &[], secret: false, required: false }
     }
 
     /// The value when neither file nor environment has one.
@@ -68,11 +60,7 @@ impl Key {
     pub fn env_name(&self, section: &str) -> String {
         let mut name = String::from("HOLDFAST_");
         for c in section.chars().chain(['.']).chain(self.path.chars()) {
-            name.push(if c.is_ascii_alphanumeric() {
-                c.to_ascii_uppercase()
-            } else {
-                '_'
-            });
+            name.push(if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' });
         }
         name
     }
@@ -93,16 +81,9 @@ pub fn reference(section: &str, keys: &[Key]) -> String {
         for alias in key.aliases {
             names.push_str(&format!(", `{alias}`"));
         }
-        let by_file = if key.secret {
-            " Or give a file with `…_file`."
-        } else {
-            ""
-        };
+        let by_file = if key.secret { " Or give a file with `…_file`." } else { "" };
         let doc = key.doc;
-        text.push_str(&format!(
-            "| `{}` | {default} | {names} | {doc}{by_file} |\n",
-            key.path
-        ));
+        text.push_str(&format!("| `{}` | {default} | {names} | {doc}{by_file} |\n", key.path));
     }
     text
 }

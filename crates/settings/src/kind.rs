@@ -54,9 +54,7 @@ where
     T: FromStr,
     T::Err: std::fmt::Display,
 {
-    text.parse::<T>()
-        .map(drop)
-        .map_err(|error| error.to_string())
+    text.parse::<T>().map(drop).map_err(|error| error.to_string())
 }
 
 impl Kind {
@@ -109,23 +107,16 @@ pub(crate) fn parse_flag(text: &str) -> Result<bool, String> {
 fn parse_host_port(text: &str) -> Result<(), String> {
     let right = "expected host:port, like 127.0.0.1:8080";
     let (host, port) = text.rsplit_once(':').ok_or(right)?;
-    let host_ok = !host.is_empty()
-        && host
-            .chars()
-            .all(|c| c.is_ascii_alphanumeric() || "-._[]:".contains(c));
+    let host_ok =
+        !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._[]:".contains(c));
     if !host_ok || port.parse::<u16>().is_err() {
         return Err(right.to_owned());
     }
     Ok(())
 }
 
-const DURATION_UNITS: [(&str, u64); 5] = [
-    ("ms", 1),
-    ("s", 1_000),
-    ("m", 60_000),
-    ("h", 3_600_000),
-    ("d", 86_400_000),
-];
+const DURATION_UNITS: [(&str, u64); 5] =
+    [("ms", 1), ("s", 1_000), ("m", 60_000), ("h", 3_600_000), ("d", 86_400_000)];
 const SIZE_UNITS: [(&str, u64); 7] = [
     ("B", 1),
     ("KiB", 1 << 10),
@@ -167,10 +158,8 @@ fn show_size(bytes: u64) -> String {
 }
 
 fn show_in(amount: u64, units: &[(&str, u64)]) -> String {
-    let unit = units
-        .iter()
-        .rev()
-        .find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
+    let unit =
+        units.iter().rev().find(|(_, factor)| amount >= *factor && amount.is_multiple_of(*factor));
     match unit {
         Some((name, factor)) => format!("{}{name}", amount / factor),
         None => format!("{amount}{}", units[0].0),
@@ -188,19 +177,8 @@ mod tests {
         assert_eq!(parse_duration("14d"), Ok(Duration::from_secs(14 * 86_400)));
         assert_eq!(parse_size("64MiB"), Ok(64 << 20));
         assert_eq!(parse_size("4096"), Ok(4096));
-        for wrong in [
-            "",
-            "30",
-            "s",
-            "-1s",
-            "1.5h",
-            "30 parsecs",
-            "99999999999999999999h",
-        ] {
-            assert!(
-                parse_duration(wrong).is_err(),
-                "{wrong} was read as a time span"
-            );
+        for wrong in ["", "30", "s", "-1s", "1.5h", "30 parsecs", "99999999999999999999h"] {
+            assert!(parse_duration(wrong).is_err(), "{wrong} was read as a time span");
         }
         for wrong in ["", "MiB", "-4", "64 mib", "18446744073709551615KiB"] {
             assert!(parse_size(wrong).is_err(), "{wrong} was read as a size");
@@ -209,27 +187,11 @@ mod tests {
 
     #[test]
     fn a_refusal_says_what_would_be_right() {
-        let kind = Kind::Duration {
-            min_ms: 1_000,
-            max_ms: 3_600_000,
-        };
-        assert_eq!(
-            kind.refuse("2h").as_deref(),
-            Some("expected a time span from 1s to 1h")
-        );
-        let kind = Kind::Size {
-            min: 1 << 20,
-            max: 1 << 40,
-        };
-        assert_eq!(
-            kind.refuse("1KiB").as_deref(),
-            Some("expected a size from 1MiB to 1TiB")
-        );
-        assert!(
-            Kind::Choice(&["a", "b"])
-                .refuse("c")
-                .is_some_and(|r| r.contains("a, b"))
-        );
+        let kind = Kind::Duration { min_ms: 1_000, max_ms: 3_600_000 };
+        assert_eq!(kind.refuse("2h").as_deref(), Some("expected a time span from 1s to 1h"));
+        let kind = Kind::Size { min: 1 << 20, max: 1 << 40 };
+        assert_eq!(kind.refuse("1KiB").as_deref(), Some("expected a size from 1MiB to 1TiB"));
+        assert!(Kind::Choice(&["a", "b"]).refuse("c").is_some_and(|r| r.contains("a, b")));
         assert!(Kind::Number { min: 0.0, max: 1.0 }.refuse("NaN").is_some());
         assert!(Kind::HostPort.refuse("127.0.0.1:8080").is_none());
         assert!(Kind::HostPort.refuse("[::1]:8080").is_none());

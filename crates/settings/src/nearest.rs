@@ -36,14 +36,8 @@ mod tests {
     #[test]
     fn a_typo_finds_its_key_and_nonsense_finds_none() {
         let known = ["mqtt.address", "mqtt.keepalive", "spool.dir"];
-        assert_eq!(
-            nearest("mqtt.adress", known.into_iter()),
-            Some("mqtt.address")
-        );
-        assert_eq!(
-            nearest("mqtt.keep_alive", known.into_iter()),
-            Some("mqtt.keepalive")
-        );
+        assert_eq!(nearest("mqtt.adress", known.into_iter()), Some("mqtt.address"));
+        assert_eq!(nearest("mqtt.keep_alive", known.into_iter()), Some("mqtt.keepalive"));
         assert_eq!(nearest("colour", known.into_iter()), None);
     }
 }

@@ -7,10 +7,7 @@ impl Section {
     pub fn render(&self) -> String {
         let rows: Vec<_> = self.shown().collect();
         let width = |column: fn(&(String, String, String)) -> &str| {
-            rows.iter()
-                .map(|row| column(row).chars().count())
-                .max()
-                .unwrap_or(0)
+            rows.iter().map(|row| column(row).chars().count()).max().unwrap_or(0)
         };
         let (keys, values) = (width(|row| &row.0), width(|row| &row.1));
         let mut text = String::new();

@@ -67,12 +67,7 @@ impl Section {
         };
         let mut problems = unknown_keys(name, keys, file, &written);
         let mut entries = BTreeMap::new();
-        let sources = Sources {
-            name,
-            file,
-            written: &written,
-            env: &env,
-        };
+        let sources = Sources { name, file, written: &written, env: &env };
         for key in keys {
             match sources.effective(key) {
                 Ok(Some(entry)) => {
@@ -96,11 +91,7 @@ impl Section {
         if !problems.is_empty() {
             return Err(Error::Refused(problems));
         }
-        Ok(Section {
-            name: name.to_owned(),
-            keys,
-            entries,
-        })
+        Ok(Section { name: name.to_owned(), keys, entries })
     }
 
     /// The value of a key that has a default or is required.
@@ -113,33 +104,18 @@ impl Section {
 
     /// The value of a key that may be absent.
     pub fn find(&self, path: &str) -> Result<Option<Value<'_>>, Error> {
-        let key = self
-            .keys
-            .iter()
-            .find(|key| key.path == path)
-            .ok_or_else(|| {
-                let reason = "is not declared by its role".to_owned();
-                Error::Undeclared {
-                    key: format!("{}.{path}", self.name),
-                    reason,
-                }
-            })?;
-        Ok(self.entries.get(path).map(|entry| Value {
-            section: &self.name,
-            key,
-            entry,
-        }))
+        let key = self.keys.iter().find(|key| key.path == path).ok_or_else(|| {
+            let reason = "is not declared by its role".to_owned();
+            Error::Undeclared { key: format!("{}.{path}", self.name), reason }
+        })?;
+        Ok(self.entries.get(path).map(|entry| Value { section: &self.name, key, entry }))
     }
 
     /// A problem with a value that only shows together with others, in the form of all other refusals.
     pub fn refuse(&self, path: &str, reason: impl Into<String>) -> Error {
         let origin = self.entries.get(path).map(|entry| entry.origin.to_string());
         let key = format!("{}.{path}", self.name);
-        Error::Refused(vec![Problem {
-            key,
-            origin,
-            reason: reason.into(),
-        }])
+        Error::Refused(vec![Problem { key, origin, reason: reason.into() }])
     }
 
     /// Every key with its shown value and origin, in the order of declaration. Secrets are hidden.
@@ -205,10 +181,7 @@ impl Value<'_> {
     /// As a list of texts, without empty ones.
     pub fn list(&self) -> Vec<String> {
         let items = self.entry.text.expose().split(',').map(str::trim);
-        items
-            .filter(|item| !item.is_empty())
-            .map(str::to_owned)
-            .collect()
+        items.filter(|item| !item.is_empty()).map(str::to_owned).collect()
     }
 
     /// Where it came from.
@@ -224,19 +197,11 @@ impl Value<'_> {
 }
 
 fn shown(key: &Key, entry: &Entry) -> String {
-    if key.secret {
-        HIDDEN.to_owned()
-    } else {
-        entry.text.expose().to_owned()
-    }
+    if key.secret { HIDDEN.to_owned() } else { entry.text.expose().to_owned() }
 }
 
 fn refusal(section: &str, key: &Key, entry: &Entry, reason: &str) -> Problem {
-    let value = if key.secret {
-        HIDDEN.to_owned()
-    } else {
-        clip(entry.text.expose())
-    };
+    let value = if key.secret { HIDDEN.to_owned() } else { clip(entry.text.expose()) };
     Problem {
         key: format!("{section}.{}", key.path),
         origin: Some(entry.origin.to_string()),
@@ -258,19 +223,10 @@ fn unknown_keys(
     file: Option<&Path>,
     written: &BTreeMap<String, Written>,
 ) -> Vec<Problem> {
-    let file_keys: Vec<String> = keys
-        .iter()
-        .filter(|key| key.secret)
-        .map(|key| format!("{}_file", key.path))
-        .collect();
-    let known = || {
-        keys.iter()
-            .map(|key| key.path)
-            .chain(file_keys.iter().map(String::as_str))
-    };
-    let unknown = written
-        .iter()
-        .filter(|(path, _)| known().all(|key| key != *path));
+    let file_keys: Vec<String> =
+        keys.iter().filter(|key| key.secret).map(|key| format!("{}_file", key.path)).collect();
+    let known = || keys.iter().map(|key| key.path).chain(file_keys.iter().map(String::as_str));
+    let unknown = written.iter().filter(|(path, _)| known().all(|key| key != *path));
     unknown
         .map(|(path, value)| Problem {
             key: format!("{section}.{path}"),
@@ -297,18 +253,12 @@ impl<E: Fn(&str) -> Option<String>> Sources<'_, E> {
         if by_env.is_some() {
             return Ok(by_env);
         }
-        let by_file = self.choose(
-            key,
-            self.in_file(key.path),
-            self.in_file(&format!("{}_file", key.path)),
-        )?;
+        let by_file =
+            self.choose(key, self.in_file(key.path), self.in_file(&format!("{}_file", key.path)))?;
         if by_file.is_some() {
             return Ok(by_file);
         }
-        Ok(key.default.map(|text| Entry {
-            text: Secret::new(text),
-            origin: Origin::Default,
-        }))
+        Ok(key.default.map(|text| Entry { text: Secret::new(text), origin: Origin::Default }))
     }
 
     /// Of a value and a file that holds the value, the one that is there; both is an error.
@@ -327,52 +277,32 @@ impl<E: Fn(&str) -> Option<String>> Sources<'_, E> {
         match (value, holder) {
             (Some(_), Some(holder)) => Err(problem(
                 &holder.origin,
-                format!(
-                    "is given both as a value and as {}_file: keep one",
-                    key.path
-                ),
+                format!("is given both as a value and as {}_file: keep one", key.path),
             )),
             (value, None) => Ok(value),
             (None, Some(holder)) => {
                 let path = holder.text.expose();
                 let text = std::fs::read_to_string(path).map_err(|error| {
-                    problem(
-                        &holder.origin,
-                        format!("cannot be read from {path:?}: {error}"),
-                    )
+                    problem(&holder.origin, format!("cannot be read from {path:?}: {error}"))
                 })?;
-                Ok(Some(Entry {
-                    text: Secret::new(text.trim_end()),
-                    origin: holder.origin,
-                }))
+                Ok(Some(Entry { text: Secret::new(text.trim_end()), origin: holder.origin }))
             }
         }
     }
 
     fn in_file(&self, path: &str) -> Option<Entry> {
         let (file, value) = (self.file?, self.written.get(path)?);
-        let origin = Origin::File {
-            path: file.to_owned(),
-            line: value.line,
-        };
-        Some(Entry {
-            text: Secret::new(value.text.clone()),
-            origin,
-        })
+        let origin = Origin::File { path: file.to_owned(), line: value.line };
+        Some(Entry { text: Secret::new(value.text.clone()), origin })
     }
 
     /// An empty variable counts as unset, as it does for most tools.
     fn in_env(&self, key: &Key, suffix: &str) -> Option<Entry> {
         let own = key.env_name(self.name);
         let names = std::iter::once(own.as_str()).chain(key.aliases.iter().copied());
-        names
-            .map(|name| format!("{name}{suffix}"))
-            .find_map(|name| {
-                let text = (self.env)(&name).filter(|text| !text.is_empty())?;
-                Some(Entry {
-                    text: Secret::new(text),
-                    origin: Origin::Env(name),
-                })
-            })
+        names.map(|name| format!("{name}{suffix}")).find_map(|name| {
+            let text = (self.env)(&name).filter(|text| !text.is_empty())?;
+            Some(Entry { text: Secret::new(text), origin: Origin::Env(name) })
+        })
     }
 }

@@ -14,10 +14,8 @@ pub(crate) struct Written {
 
 /// The values of one section by dotted path. An absent section is an empty one.
 pub(crate) fn read_section(path: &Path, section: &str) -> Result<BTreeMap<String, Written>, Error> {
-    let input = std::fs::read_to_string(path).map_err(|source| Error::Unreadable {
-        path: path.to_owned(),
-        source,
-    })?;
+    let input = std::fs::read_to_string(path)
+        .map_err(|source| Error::Unreadable { path: path.to_owned(), source })?;
     let document = DeTable::parse(&input).map_err(|error| Error::Syntax {
         path: path.to_owned(),
         line: line_at(&input, error.span().map_or(0, |span| span.start)),
@@ -42,22 +40,12 @@ pub(crate) fn read_section(path: &Path, section: &str) -> Result<BTreeMap<String
 fn flatten(prefix: &str, table: &DeTable<'_>, input: &str, into: &mut BTreeMap<String, Written>) {
     for (name, value) in table {
         let name = name.get_ref();
-        let path = if prefix.is_empty() {
-            name.to_string()
-        } else {
-            format!("{prefix}.{name}")
-        };
+        let path = if prefix.is_empty() { name.to_string() } else { format!("{prefix}.{name}") };
         match value.get_ref() {
             DeValue::Table(inner) => flatten(&path, inner, input, into),
             scalar => {
                 let line = line_at(input, value.span().start);
-                into.insert(
-                    path,
-                    Written {
-                        text: text_of(scalar),
-                        line,
-                    },
-                );
+                into.insert(path, Written { text: text_of(scalar), line });
             }
         }
     }
@@ -73,21 +61,13 @@ fn text_of(value: &DeValue<'_>) -> String {
         DeValue::Float(number) => number.as_str().to_owned(),
         DeValue::Boolean(flag) => flag.to_string(),
         DeValue::Datetime(time) => time.to_string(),
-        DeValue::Array(items) => items
-            .iter()
-            .map(|item| text_of(item.get_ref()))
-            .collect::<Vec<_>>()
-            .join(","),
+        DeValue::Array(items) => {
+            items.iter().map(|item| text_of(item.get_ref())).collect::<Vec<_>>().join(",")
+        }
         DeValue::Table(_) => String::new(),
     }
 }
 
 fn line_at(input: &str, offset: usize) -> usize {
-    input
-        .as_bytes()
-        .iter()
-        .take(offset)
-        .filter(|b| **b == b'\n')
-        .count()
-        + 1
+    input.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count() + 1
 }

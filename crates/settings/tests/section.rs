@@ -13,28 +13,13 @@ use std::time::Duration;
 const KEYS: &[Key] = &[
     Key::new("node_id", Kind::Text, "The node's name.").required(),
     Key::new("mqtt.address", Kind::Text, "The broker.").default("mqtt://127.0.0.1:1883"),
-    Key::new(
-        "mqtt.keepalive",
-        Kind::Duration {
-            min_ms: 1_000,
-            max_ms: 600_000,
-        },
-        "Keepalive.",
-    )
-    .default("15s"),
+    Key::new("mqtt.keepalive", Kind::Duration { min_ms: 1_000, max_ms: 600_000 }, "Keepalive.")
+        .default("15s"),
     Key::new("mqtt.password", Kind::Text, "The password.").secret(),
     Key::new("ttl_hours", Kind::Integer { min: 1, max: 8760 }, "Cache.")
         .default("72")
         .alias(&["INGRESS_DEDUPE_TTL_HOURS"]),
-    Key::new(
-        "spool.bytes",
-        Kind::Size {
-            min: 1 << 20,
-            max: 1 << 40,
-        },
-        "Disk.",
-    )
-    .default("2GiB"),
+    Key::new("spool.bytes", Kind::Size { min: 1 << 20, max: 1 << 40 }, "Disk.").default("2GiB"),
     Key::new("tags", Kind::List, "Tags."),
 ];
 
@@ -76,17 +61,8 @@ fn environment_wins_over_file_and_file_over_default() {
     );
     let keepalive = section.get("mqtt.keepalive").unwrap();
     assert_eq!(keepalive.duration().unwrap(), Duration::from_secs(30));
-    assert_eq!(
-        *keepalive.origin(),
-        Origin::File {
-            path: path.clone(),
-            line: 9
-        }
-    );
-    assert_eq!(
-        section.get("ttl_hours").unwrap().parse::<u64>().unwrap(),
-        96
-    );
+    assert_eq!(*keepalive.origin(), Origin::File { path: path.clone(), line: 9 });
+    assert_eq!(section.get("ttl_hours").unwrap().parse::<u64>().unwrap(), 96);
     assert_eq!(section.get("spool.bytes").unwrap().size().unwrap(), 1 << 20);
     assert!(section.find("mqtt.password").unwrap().is_none());
     let table = section.render();
@@ -107,10 +83,7 @@ fn every_problem_is_named_at_once_with_its_place_and_its_cure() {
     assert!(all.contains("node.mqtt.adress") && all.contains("did you mean node.mqtt.address?"));
     assert!(all.contains("holdfast.toml:4"), "{all}");
     assert!(all.contains("node.node_id: is required") && all.contains("HOLDFAST_NODE_NODE_ID"));
-    assert!(
-        all.contains("\"2h\": expected a time span from 1s to 10m"),
-        "{all}"
-    );
+    assert!(all.contains("\"2h\": expected a time span from 1s to 10m"), "{all}");
     assert!(all.contains("\"much\": expected a size like"), "{all}");
 }
 
@@ -126,35 +99,19 @@ fn a_secret_comes_by_value_or_by_file_and_never_shows() {
     assert_eq!(secret.expose(), "hunter2");
     assert_eq!(format!("{secret} {secret:?}"), "••• •••");
     for shown in [section.render(), format!("{section:?}")] {
-        assert!(
-            !shown.contains("hunter2") && shown.contains("•••"),
-            "{shown}"
-        );
+        assert!(!shown.contains("hunter2") && shown.contains("•••"), "{shown}");
     }
 
     let both = format!("{text}mqtt.password=\"x\"\n");
-    let problems = refusals(Section::load(
-        Some(&file(dir.path(), &both)),
-        "node",
-        KEYS,
-        no_env,
-    ));
+    let problems = refusals(Section::load(Some(&file(dir.path(), &both)), "node", KEYS, no_env));
     assert!(problems[0].contains("both"), "{problems:?}");
 
     let env = |name: &str| (name == "HOLDFAST_NODE_MQTT_PASSWORD").then(|| "from-env".to_owned());
     let section = Section::load(Some(&file(dir.path(), &text)), "node", KEYS, env).unwrap();
-    assert_eq!(
-        section.get("mqtt.password").unwrap().secret().expose(),
-        "from-env"
-    );
+    assert_eq!(section.get("mqtt.password").unwrap().secret().expose(), "from-env");
 
     let gone = "[node]\nnode_id=\"a\"\nmqtt.password_file=\"/nonexistent/p\"\n";
-    let problems = refusals(Section::load(
-        Some(&file(dir.path(), gone)),
-        "node",
-        KEYS,
-        no_env,
-    ));
+    let problems = refusals(Section::load(Some(&file(dir.path(), gone)), "node", KEYS, no_env));
     assert!(problems[0].contains("cannot be read"), "{problems:?}");
 }
 
@@ -184,26 +141,15 @@ fn an_undeclared_key_is_a_defect_and_a_late_refusal_has_the_same_form() {
     let env = |name: &str| (name == "HOLDFAST_NODE_NODE_ID").then(|| "a".to_owned());
     let section = Section::load(None, "node", KEYS, env).unwrap();
     assert!(matches!(section.get("nope"), Err(Error::Undeclared { .. })));
-    assert!(matches!(
-        section.get("mqtt.password"),
-        Err(Error::Undeclared { .. })
-    ));
+    assert!(matches!(section.get("mqtt.password"), Err(Error::Undeclared { .. })));
     let text = section.refuse("node_id", "is taken").to_string();
-    assert!(
-        text.contains("node.node_id (env HOLDFAST_NODE_NODE_ID): is taken"),
-        "{text}"
-    );
+    assert!(text.contains("node.node_id (env HOLDFAST_NODE_NODE_ID): is taken"), "{text}");
 }
 
 #[test]
 fn the_reference_lists_every_key() {
     let text = reference("node", KEYS);
-    for key in [
-        "`mqtt.keepalive`",
-        "`15s`",
-        "`INGRESS_DEDUPE_TTL_HOURS`",
-        "required",
-    ] {
+    for key in ["`mqtt.keepalive`", "`15s`", "`INGRESS_DEDUPE_TTL_HOURS`", "required"] {
         assert!(text.contains(key), "{key} is missing in\n{text}");
     }
 }

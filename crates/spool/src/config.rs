@@ -72,11 +72,7 @@ impl Config {
     /// Refuses a value that cannot work, naming it.
     pub fn check(&self) -> Result<(), Error> {
         let refuse = |key, value: &dyn std::fmt::Display, problem| {
-            Err(Error::Config {
-                key,
-                value: value.to_string(),
-                problem,
-            })
+            Err(Error::Config { key, value: value.to_string(), problem })
         };
         if self.max_record_bytes == 0 || self.max_record_bytes > MAX_PAYLOAD_BYTES {
             return refuse(
@@ -86,25 +82,13 @@ impl Config {
             );
         }
         if self.segment_bytes < 1024 {
-            return refuse(
-                "segment_bytes",
-                &self.segment_bytes,
-                "it must be at least 1024",
-            );
+            return refuse("segment_bytes", &self.segment_bytes, "it must be at least 1024");
         }
         if self.max_spool_bytes < 4096 {
-            return refuse(
-                "max_spool_bytes",
-                &self.max_spool_bytes,
-                "it must be at least 4096",
-            );
+            return refuse("max_spool_bytes", &self.max_spool_bytes, "it must be at least 4096");
         }
         if self.sync == SyncPolicy::Interval(Duration::ZERO) {
-            return refuse(
-                "sync",
-                &"interval of 0",
-                "say every batch, or an interval above 0",
-            );
+            return refuse("sync", &"interval of 0", "say every batch, or an interval above 0");
         }
         Ok(())
     }

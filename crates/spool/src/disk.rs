@@ -67,17 +67,13 @@ impl Folder {
                 File::open(parent)?.sync_all()?;
             }
         }
-        Ok(Self {
-            dir: dir.to_owned(),
-        })
+        Ok(Self { dir: dir.to_owned() })
     }
 
     /// An existing folder; nothing is made.
     pub fn existing(dir: &Path) -> io::Result<Self> {
         std::fs::read_dir(dir)?;
-        Ok(Self {
-            dir: dir.to_owned(),
-        })
+        Ok(Self { dir: dir.to_owned() })
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -108,10 +104,7 @@ impl Disk for Folder {
     }
 
     fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
-        let file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .open(self.path(name))?;
+        let file = OpenOptions::new().read(true).write(true).open(self.path(name))?;
         Ok(Box::new(RealFile(file)))
     }
 

@@ -94,11 +94,7 @@ pub enum Error {
 
 impl Error {
     pub(crate) fn io(op: &'static str, file: &str, source: io::Error) -> Self {
-        Self::Io {
-            op,
-            file: file.to_owned(),
-            source: Arc::new(source),
-        }
+        Self::Io { op, file: file.to_owned(), source: Arc::new(source) }
     }
 
     /// True when the same call may succeed later without anybody's doing: space may come back, the queue will drain.
@@ -113,8 +109,5 @@ impl Error {
 
 /// The two ways in which a file system says that there is no room.
 pub(crate) fn is_no_space(error: &io::Error) -> bool {
-    matches!(
-        error.kind(),
-        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded
-    )
+    matches!(error.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded)
 }

@@ -112,22 +112,13 @@ pub fn encode(
 
 /// The four bytes at `at`; zeros beyond the end, which no valid structure reaches.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(0, |b| u32::from_le_bytes(*b))
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u32::from_le_bytes(*b))
 }
 
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(0, |b| u64::from_le_bytes(*b))
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| u64::from_le_bytes(*b))
 }
 
 pub(crate) fn i64_at(bytes: &[u8], at: usize) -> i64 {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(0, |b| i64::from_le_bytes(*b))
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(0, |b| i64::from_le_bytes(*b))
 }

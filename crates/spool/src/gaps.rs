@@ -59,15 +59,9 @@ impl GapReason {
     }
 
     fn from_code(code: u8) -> Option<Self> {
-        [
-            Self::DropOldest,
-            Self::Expired,
-            Self::DiskFull,
-            Self::Corrupt,
-            Self::Lost,
-        ]
-        .into_iter()
-        .find(|reason| reason.code() == code)
+        [Self::DropOldest, Self::Expired, Self::DiskFull, Self::Corrupt, Self::Lost]
+            .into_iter()
+            .find(|reason| reason.code() == code)
     }
 }
 
@@ -88,13 +82,7 @@ pub struct Gap {
 
 impl Gap {
     pub(crate) fn untimed(from_seq: u64, to_seq: u64, reason: GapReason) -> Self {
-        Self {
-            from_seq,
-            to_seq,
-            first_at_ms: None,
-            last_at_ms: None,
-            reason,
-        }
+        Self { from_seq, to_seq, first_at_ms: None, last_at_ms: None, reason }
     }
 
     /// How many records are gone.
@@ -120,9 +108,7 @@ impl GapSet {
 
     /// The first gap that ends at or after `seq`: the one that holds `seq`, or the next one.
     pub(crate) fn at_or_after(&self, seq: u64) -> Option<Gap> {
-        self.gaps
-            .get(self.gaps.partition_point(|gap| gap.to_seq < seq))
-            .copied()
+        self.gaps.get(self.gaps.partition_point(|gap| gap.to_seq < seq)).copied()
     }
 
     /// Whether gaps cover all of `from..=to`.
@@ -145,11 +131,7 @@ impl GapSet {
             let known = self.at_or_after(from);
             let to = known.map_or(gap.to_seq, |k| gap.to_seq.min(k.from_seq.saturating_sub(1)));
             if known.is_none_or(|k| k.from_seq > from) {
-                added.push(Gap {
-                    from_seq: from,
-                    to_seq: to,
-                    ..gap
-                });
+                added.push(Gap { from_seq: from, to_seq: to, ..gap });
             }
             match known.filter(|k| k.to_seq < gap.to_seq) {
                 Some(k) => from = k.to_seq + 1,
@@ -171,11 +153,7 @@ impl GapSet {
             }
             joins
         });
-        let limit = if gap.reason.is_drop() {
-            MAX_GAPS
-        } else {
-            MAX_GAPS / 2
-        };
+        let limit = if gap.reason.is_drop() { MAX_GAPS } else { MAX_GAPS / 2 };
         if merged.len() > limit && merged.len() > self.gaps.len() {
             return None;
         }
@@ -217,11 +195,7 @@ impl GapSet {
     pub(crate) fn decode(bytes: &[u8], epoch: Uuid) -> (Self, usize) {
         let mut set = Self::default();
         let mut damaged = usize::from(decode_epoch(bytes) != Some(epoch));
-        for entry in bytes
-            .get(HEADER_BYTES..)
-            .unwrap_or_default()
-            .chunks(ENTRY_BYTES)
-        {
+        for entry in bytes.get(HEADER_BYTES..).unwrap_or_default().chunks(ENTRY_BYTES) {
             // The file is written in order and without overlap, so anything else is damage.
             match decode_entry(entry, epoch).filter(|gap| gap.from_seq > set.highest()) {
                 Some(gap) if set.gaps.len() < MAX_GAPS => set.gaps.push(gap),

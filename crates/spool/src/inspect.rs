@@ -83,19 +83,8 @@ impl Inspection {
         let state = Mutex::new(found.state());
         let (clock, hooks) = (Arc::new(|| 0), Mutex::new(Vec::new()));
         let moved = Condvar::new();
-        let inner = Arc::new(Inner {
-            disk,
-            config,
-            epoch,
-            clock,
-            state,
-            moved,
-            hooks,
-        });
-        Ok(Self {
-            inner,
-            notes: found.notes,
-        })
+        let inner = Arc::new(Inner { disk, config, epoch, clock, state, moved, hooks });
+        Ok(Self { inner, notes: found.notes })
     }
 
     /// The spool's identity.
@@ -132,11 +121,7 @@ impl Inspection {
         let bases: Vec<(u64, bool, u64)> = {
             let state = self.inner.state();
             let bound = |base: u64| bound_of(&state, base);
-            state
-                .segments
-                .iter()
-                .map(|(base, s)| (*base, s.sealed, bound(*base)))
-                .collect()
+            state.segments.iter().map(|(base, s)| (*base, s.sealed, bound(*base))).collect()
         };
         let mut segments = Vec::with_capacity(bases.len());
         for (base, sealed, bound) in bases {
@@ -202,10 +187,7 @@ impl Inspection {
         }
         let last = footer.map_or(scanner.expected - 1, |f| f.last.min(bound - 1));
         if last >= scanner.expected {
-            report.add_damage(Damage {
-                from_seq: scanner.expected,
-                to_seq: last,
-            });
+            report.add_damage(Damage { from_seq: scanner.expected, to_seq: last });
         }
         report.last = last;
         Ok(Some(report))

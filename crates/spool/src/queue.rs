@@ -71,10 +71,7 @@ impl Queue {
             if !wait {
                 return Err(Error::Busy);
             }
-            waiting = self
-                .drained
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+            waiting = self.drained.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         waiting.bytes += job.bytes;
         waiting.jobs.push_back(job);
@@ -86,10 +83,7 @@ impl Queue {
     pub(crate) fn push_maintain(&self, now_ms: i64, done: SyncSender<()>) -> Result<(), Error> {
         let mut waiting = lock(&self.waiting);
         while waiting.maintain.is_some() && !waiting.closed {
-            waiting = self
-                .drained
-                .wait(waiting)
-                .unwrap_or_else(PoisonError::into_inner);
+            waiting = self.drained.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         if waiting.closed {
             return Err(Error::Closed);
@@ -119,10 +113,8 @@ impl Queue {
             if left.is_zero() {
                 return Work::DeadlinePassed;
             }
-            let (guard, _) = self
-                .filled
-                .wait_timeout(waiting, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, _) =
+                self.filled.wait_timeout(waiting, left).unwrap_or_else(PoisonError::into_inner);
             waiting = guard;
         }
     }

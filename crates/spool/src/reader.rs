@@ -48,11 +48,7 @@ struct OpenFile {
 
 impl Reader {
     pub(crate) fn new(inner: Arc<Inner>, from_seq: u64) -> Self {
-        Self {
-            inner,
-            next: from_seq.max(1),
-            open: None,
-        }
+        Self { inner, next: from_seq.max(1), open: None }
     }
 
     /// The sequence that the next item begins with, at the earliest.
@@ -95,11 +91,8 @@ impl Reader {
             if left.is_zero() {
                 break;
             }
-            let (guard, _) = self
-                .inner
-                .moved
-                .wait_timeout(state, left)
-                .unwrap_or_else(PoisonError::into_inner);
+            let (guard, _) =
+                self.inner.moved.wait_timeout(state, left).unwrap_or_else(PoisonError::into_inner);
             state = guard;
         }
         state.synced >= self.next
@@ -185,11 +178,7 @@ impl Reader {
         }
         let salt = inner.salt(place.base);
         let scanner = Scanner::new(file, salt, place.base, segment::HEADER_BYTES, own_end);
-        self.open = Some(OpenFile {
-            base: place.base,
-            scanner,
-            own_end,
-        });
+        self.open = Some(OpenFile { base: place.base, scanner, own_end });
         Ok(planned)
     }
 }

@@ -55,17 +55,12 @@ pub(crate) fn recover(disk: &dyn Disk, clock: &Clock) -> Result<Recovered, Error
     let started = Instant::now();
     let mut found = survey(disk)?;
     for name in std::mem::take(&mut found.leftovers) {
-        disk.remove(&name)
-            .map_err(|e| Error::io("remove", &name, e))?;
+        disk.remove(&name).map_err(|e| Error::io("remove", &name, e))?;
     }
     if found.epoch.is_none() && !found.segments.is_empty() {
-        return Err(Error::NoIdentity {
-            segments: found.segments.len(),
-        });
+        return Err(Error::NoIdentity { segments: found.segments.len() });
     }
-    let known = found
-        .epoch
-        .filter(|_| !found.segments.is_empty() || found.cursor.is_some());
+    let known = found.epoch.filter(|_| !found.segments.is_empty() || found.cursor.is_some());
     let Some(epoch) = known else {
         return begin(disk, &found, started);
     };
@@ -73,10 +68,7 @@ pub(crate) fn recover(disk: &dyn Disk, clock: &Clock) -> Result<Recovered, Error
         save(disk, EPOCH_FILE, &encode_epoch(epoch))?;
     }
     let mut state = found.state();
-    let mut report = Recovery {
-        notes: found.notes.clone(),
-        ..Recovery::default()
-    };
+    let mut report = Recovery { notes: found.notes.clone(), ..Recovery::default() };
     report.new_gaps = state
         .gaps
         .as_slice()
@@ -102,27 +94,14 @@ pub(crate) fn recover(disk: &dyn Disk, clock: &Clock) -> Result<Recovered, Error
     }
     report.segments = state.segments.len();
     report.took = started.elapsed();
-    Ok(Recovered {
-        epoch,
-        state,
-        open,
-        report,
-    })
+    Ok(Recovered { epoch, state, open, report })
 }
 
 /// A new spool, or one whose head nobody knows: it gets a new identity, so that no sequence is given twice.
 fn begin(disk: &dyn Disk, found: &Survey, started: Instant) -> Result<Recovered, Error> {
     let epoch = Uuid::now_v7();
     save(disk, GAPS_FILE, &State::default().gaps.encode(epoch))?;
-    save(
-        disk,
-        CURSOR_FILE,
-        &Cursor {
-            epoch,
-            ..Cursor::default()
-        }
-        .encode(),
-    )?;
+    save(disk, CURSOR_FILE, &Cursor { epoch, ..Cursor::default() }.encode())?;
     save(disk, EPOCH_FILE, &encode_epoch(epoch))?;
     let report = Recovery {
         epoch_renewed: found.epoch_file_is_whole || !found.notes.is_empty(),
@@ -130,12 +109,7 @@ fn begin(disk: &dyn Disk, found: &Survey, started: Instant) -> Result<Recovered,
         took: started.elapsed(),
         ..Recovery::default()
     };
-    Ok(Recovered {
-        epoch,
-        state: State::default(),
-        open: None,
-        report,
-    })
+    Ok(Recovered { epoch, state: State::default(), open: None, report })
 }
 
 /// Truncates, syncs, and then either goes on with the last segment or seals it.
@@ -151,24 +125,17 @@ fn settle_last(
         return Ok(None);
     };
     let base = last.base;
-    if state
-        .segments
-        .get(&base)
-        .is_some_and(|segment| segment.sealed)
-    {
+    if state.segments.get(&base).is_some_and(|segment| segment.sealed) {
         return Ok(None);
     }
     let name = segment::file_name(base, false);
     if last.is_empty() && state.synced + 1 != base {
         // Nothing was ever acknowledged in it, and the head has gone beyond it: its name is of no use.
-        disk.remove(&name)
-            .map_err(|e| Error::io("remove", &name, e))?;
+        disk.remove(&name).map_err(|e| Error::io("remove", &name, e))?;
         state.segments.remove(&base);
         return Ok(None);
     }
-    let file = disk
-        .open_write(&name)
-        .map_err(|e| Error::io("open", &name, e))?;
+    let file = disk.open_write(&name).map_err(|e| Error::io("open", &name, e))?;
     let len = mend(file.as_ref(), epoch, last, report, clock)
         .map_err(|e| Error::io("repair", &name, e))?;
     let goes_on = last.footer.is_none() && !last.ends_in_damage && last.next == state.synced + 1;
@@ -185,31 +152,16 @@ fn settle_last(
             ..Segment::default()
         };
         let summary = last.summary;
-        return Ok(Some(OpenSegment {
-            base,
-            file,
-            len,
-            summary,
-            last_write: Instant::now(),
-        }));
+        return Ok(Some(OpenSegment { base, file, len, summary, last_write: Instant::now() }));
     }
     if last.footer.is_none() {
-        let footer = Footer {
-            epoch,
-            base,
-            last: last.next - 1,
-            data_len: len,
-            summary: last.summary,
-        };
+        let footer =
+            Footer { epoch, base, last: last.next - 1, data_len: len, summary: last.summary };
         // A footer only saves a scan, so a disk that cannot take it does not stop the opening.
-        let written = file
-            .write_all_at(&footer.encode(), len)
-            .and_then(|()| file.sync_data());
+        let written = file.write_all_at(&footer.encode(), len).and_then(|()| file.sync_data());
         match written {
             Ok(()) => segment.file_len = len + segment::FOOTER_BYTES as u64,
-            Err(_) => file
-                .set_len(len)
-                .map_err(|e| Error::io("truncate", &name, e))?,
+            Err(_) => file.set_len(len).map_err(|e| Error::io("truncate", &name, e))?,
         }
     }
     Ok(None)
@@ -225,11 +177,7 @@ fn mend(
 ) -> std::io::Result<u64> {
     let mut len = last.file_len;
     if last.footer.is_none() && last.tail != Tail::Junk {
-        let keep = if last.ends_in_damage {
-            last.file_len
-        } else {
-            last.good_end
-        };
+        let keep = if last.ends_in_damage { last.file_len } else { last.good_end };
         if last.file_len > keep {
             report.truncated_bytes = last.file_len - keep;
             file.set_len(keep)?;

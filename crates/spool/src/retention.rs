@@ -51,10 +51,7 @@ impl Writer {
             let state = self.inner.state();
             state.acked > state.durable_acked
         };
-        let saved = [
-            self.save_gaps_if_dirty(),
-            if behind { self.save_cursor() } else { Ok(()) },
-        ];
+        let saved = [self.save_gaps_if_dirty(), if behind { self.save_cursor() } else { Ok(()) }];
         for error in saved.into_iter().filter_map(Result::err) {
             self.inner.note(&error);
         }
@@ -68,11 +65,7 @@ impl Writer {
             return Ok(());
         }
         loop {
-            let free = self
-                .inner
-                .disk
-                .free_bytes()
-                .map_err(|e| Error::io("measure", ".", e))?;
+            let free = self.inner.disk.free_bytes().map_err(|e| Error::io("measure", ".", e))?;
             if free >= reserve.saturating_add(bytes) {
                 return Ok(());
             }
@@ -105,11 +98,7 @@ impl Writer {
         let oldest_kept = now_ms.saturating_sub(i64::try_from(age.as_millis()).unwrap_or(i64::MAX));
         let age_is_known = |s: &Summary| s.last_at_ms >= CLOCK_WAS_SET_MS;
         let expired = |s: &Summary| age_is_known(s) && s.last_at_ms < oldest_kept;
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| expired(&open.summary))
-        {
+        if self.open.as_ref().is_some_and(|open| expired(&open.summary)) {
             self.seal_open()?;
         }
         for base in self.closed() {
@@ -136,10 +125,7 @@ impl Writer {
             // A segment that cannot be read goes last: it may hold alarms that a later reader gets out.
             let summary = self.summary_of(base).unwrap_or_else(|error| {
                 self.inner.note(&error);
-                Summary {
-                    highest_class: u8::MAX,
-                    ..Summary::default()
-                }
+                Summary { highest_class: u8::MAX, ..Summary::default() }
             });
             if choice.is_none_or(|(best, _)| summary.highest_class < best.highest_class) {
                 choice = Some((summary, base));
@@ -155,12 +141,7 @@ impl Writer {
     /// The segments that the writer has done with, oldest first.
     fn closed(&self) -> Vec<u64> {
         let state = self.inner.state();
-        state
-            .segments
-            .iter()
-            .filter(|(_, s)| s.closed)
-            .map(|(base, _)| *base)
-            .collect()
+        state.segments.iter().filter(|(_, s)| s.closed).map(|(base, _)| *base).collect()
     }
 
     /// Tombstone first, then the file.
@@ -233,10 +214,7 @@ impl Writer {
                 last <= state.durable_acked || (!state.gaps_dirty && state.gaps.covers(base, last))
             };
             let closed = state.segments.iter().filter(|(_, s)| s.closed);
-            closed
-                .map(|(base, _)| *base)
-                .filter(|base| may_go(*base))
-                .collect()
+            closed.map(|(base, _)| *base).filter(|base| may_go(*base)).collect()
         };
         for base in &gone {
             self.unlink(*base)?;
@@ -245,12 +223,7 @@ impl Writer {
     }
 
     fn unlink(&mut self, base: u64) -> Result<(), Error> {
-        let sealed = self
-            .inner
-            .state()
-            .segments
-            .get(&base)
-            .is_some_and(|s| s.sealed);
+        let sealed = self.inner.state().segments.get(&base).is_some_and(|s| s.sealed);
         let name = segment::file_name(base, sealed);
         match self.inner.disk.remove(&name) {
             Err(e) if e.kind() != std::io::ErrorKind::NotFound => {
@@ -303,11 +276,7 @@ impl Writer {
     }
 
     fn save_gaps_if_dirty(&mut self) -> Result<(), Error> {
-        if self.inner.state().gaps_dirty {
-            self.save_gaps()
-        } else {
-            Ok(())
-        }
+        if self.inner.state().gaps_dirty { self.save_gaps() } else { Ok(()) }
     }
 
     pub(crate) fn save_gaps(&mut self) -> Result<(), Error> {
@@ -327,11 +296,7 @@ impl Writer {
             let state = self.inner.state();
             let segment = state.segments.get(&base);
             let bound = state.last_of(base).saturating_add(1);
-            (
-                segment.and_then(|s| s.summary),
-                segment.is_some_and(|s| s.sealed),
-                bound,
-            )
+            (segment.and_then(|s| s.summary), segment.is_some_and(|s| s.sealed), bound)
         };
         if let Some(summary) = known {
             return Ok(summary);
@@ -371,9 +336,7 @@ impl Writer {
             return Ok(true);
         }
         // On a disk that is still full it would only fail, at the cost of a write each round.
-        let free = disk
-            .free_bytes()
-            .map_err(|e| Error::io("measure", ".", e))?;
+        let free = disk.free_bytes().map_err(|e| Error::io("measure", ".", e))?;
         if free < bytes {
             return Ok(false);
         }
@@ -385,11 +348,7 @@ impl Writer {
             Ok(()) => Ok(true),
             Err(e) => {
                 let _ = disk.remove(BALLAST_FILE);
-                if is_no_space(&e) {
-                    Ok(false)
-                } else {
-                    Err(Error::io("write", BALLAST_FILE, e))
-                }
+                if is_no_space(&e) { Ok(false) } else { Err(Error::io("write", BALLAST_FILE, e)) }
             }
         }
     }

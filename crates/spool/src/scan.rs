@@ -55,10 +55,7 @@ pub enum Step<'a> {
 ///
 /// Never panics, and needs no more memory than one window, whatever the bytes are. The last step is [`Step::End`].
 pub fn scan(bytes: &[u8], salt: Salt, base: u64) -> Scan<'_> {
-    Scan {
-        bytes,
-        scanner: Some(Scanner::new(bytes, salt, base, 0, bytes.len() as u64)),
-    }
+    Scan { bytes, scanner: Some(Scanner::new(bytes, salt, base, 0, bytes.len() as u64)) }
 }
 
 /// The iterator that [`scan`] returns.
@@ -76,9 +73,7 @@ impl<'a> Iterator for Scan<'a> {
         match scanner.step(0) {
             Ok(Found::Frame(header)) => {
                 let start = to_usize(scanner.frame_at) + HEADER_BYTES;
-                let payload = self
-                    .bytes
-                    .get(start..start + to_usize(header.payload_len.into()))?;
+                let payload = self.bytes.get(start..start + to_usize(header.payload_len.into()))?;
                 Some(Step::Frame { header, payload })
             }
             Ok(Found::Damage(damage)) => Some(Step::Damage(damage)),
@@ -161,9 +156,7 @@ impl<S: Source> Scanner<S> {
     /// The payload of the frame that the last step returned. Empty if that frame was skipped.
     pub(crate) fn payload(&self, header: &Header) -> &[u8] {
         let start = to_usize(self.frame_at.saturating_sub(self.window_at)) + HEADER_BYTES;
-        self.window
-            .get(start..start + to_usize(header.payload_len.into()))
-            .unwrap_or_default()
+        self.window.get(start..start + to_usize(header.payload_len.into())).unwrap_or_default()
     }
 
     /// The next frame, damage or end. Frames below `skip_below` are walked over without reading their payload.
@@ -192,10 +185,7 @@ impl<S: Source> Scanner<S> {
         self.offset += header.frame_len();
         self.expected += 1;
         if !whole {
-            return Ok(Found::Damage(Damage {
-                from_seq: header.seq,
-                to_seq: header.seq,
-            }));
+            return Ok(Found::Damage(Damage { from_seq: header.seq, to_seq: header.seq }));
         }
         self.good_end = self.offset;
         Ok(Found::Frame(header))
@@ -251,10 +241,7 @@ impl<S: Source> Scanner<S> {
     }
 
     fn lose_up_to(&mut self, seq: u64) -> Found {
-        let damage = Damage {
-            from_seq: self.expected,
-            to_seq: seq - 1,
-        };
+        let damage = Damage { from_seq: self.expected, to_seq: seq - 1 };
         self.expected = seq;
         Found::Damage(damage)
     }

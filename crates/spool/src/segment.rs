@@ -149,8 +149,5 @@ pub(crate) fn is_sealed(bytes: &[u8]) -> bool {
 }
 
 pub(crate) fn uuid_at(bytes: &[u8], at: usize) -> Uuid {
-    bytes
-        .get(at..)
-        .and_then(|b| b.first_chunk())
-        .map_or(Uuid::nil(), |b| Uuid::from_bytes(*b))
+    bytes.get(at..).and_then(|b| b.first_chunk()).map_or(Uuid::nil(), |b| Uuid::from_bytes(*b))
 }

@@ -70,9 +70,7 @@ impl Spool {
     pub fn open_on(config: Config, disk: Arc<dyn Disk>, clock: Clock) -> Result<Self, Error> {
         config.check()?;
         let lock = disk.lock().map_err(|e| Error::io("lock", "lock", e))?;
-        let lock = lock.ok_or_else(|| Error::Locked {
-            dir: config.dir.display().to_string(),
-        })?;
+        let lock = lock.ok_or_else(|| Error::Locked { dir: config.dir.display().to_string() })?;
         let recovered = recover(disk.as_ref(), &clock)?;
         let inner = Arc::new(Inner {
             disk,
@@ -94,14 +92,7 @@ impl Spool {
             .map_err(|e| Error::io("start the writer of", ".", e))?;
         let thread = Mutex::new(Some(thread));
         let recovery = recovered.report;
-        Ok(Self {
-            handle: Arc::new(Handle {
-                inner,
-                queue,
-                recovery,
-                thread,
-            }),
-        })
+        Ok(Self { handle: Arc::new(Handle { inner, queue, recovery, thread }) })
     }
 
     /// Looks at a spool without writing anything, not even the lock. The spool may be in use.
@@ -155,25 +146,15 @@ impl Spool {
         let mut bytes: usize = 0;
         for (_, record) in &records {
             if u32::try_from(record.len()).map_or(true, |len| len > max) {
-                return Err(Error::RecordTooLarge {
-                    len: record.len(),
-                    max,
-                });
+                return Err(Error::RecordTooLarge { len: record.len(), max });
             }
             bytes += record.len();
         }
         let limit = QUEUE_BYTES.max(usize::try_from(max).unwrap_or(usize::MAX));
         if bytes > limit {
-            return Err(Error::BatchTooLarge {
-                len: bytes,
-                max: limit,
-            });
+            return Err(Error::BatchTooLarge { len: bytes, max: limit });
         }
-        Ok(Job {
-            records,
-            bytes,
-            done,
-        })
+        Ok(Job { records, bytes, done })
     }
 
     /// The head: every sequence up to here is durable, or is named in a gap.
@@ -191,10 +172,7 @@ impl Spool {
     pub fn ack(&self, seq: u64) -> Result<(), Error> {
         let mut state = self.handle.inner.state();
         if seq > state.synced {
-            return Err(Error::AckBeyondHead {
-                seq,
-                head: state.synced,
-            });
+            return Err(Error::AckBeyondHead { seq, head: state.synced });
         }
         state.acked = state.acked.max(seq);
         Ok(())
@@ -203,13 +181,7 @@ impl Spool {
     /// Outstanding gaps, ascending.
     pub fn gaps(&self) -> Vec<Gap> {
         let state = self.handle.inner.state();
-        state
-            .gaps
-            .as_slice()
-            .iter()
-            .filter(|gap| gap.to_seq > state.acked)
-            .copied()
-            .collect()
+        state.gaps.as_slice().iter().filter(|gap| gap.to_seq > state.acked).copied().collect()
     }
 
     /// The spool at this moment.
@@ -223,12 +195,7 @@ impl Spool {
             bytes: state.bytes(),
             segments: state.segments.len(),
             dropped_records: state.lost_records,
-            gaps: state
-                .gaps
-                .as_slice()
-                .iter()
-                .filter(|gap| gap.to_seq > state.acked)
-                .count(),
+            gaps: state.gaps.as_slice().iter().filter(|gap| gap.to_seq > state.acked).count(),
             free_bytes,
             bytes_written_total: state.bytes_written,
             last_error: state.last_error.clone(),
@@ -268,8 +235,6 @@ impl Drop for Handle {
 
 /// Milliseconds since 1970 by the system's clock; 0 if that is before 1970.
 fn now_ms() -> i64 {
-    let since = SystemTime::now()
-        .duration_since(UNIX_EPOCH)
-        .unwrap_or_default();
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     i64::try_from(since.as_millis()).unwrap_or(i64::MAX)
 }

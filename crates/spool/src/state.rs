@@ -86,19 +86,11 @@ impl State {
         let known = self.gaps.at_or_after(next);
         if let Some(gap) = known.filter(|gap| gap.from_seq <= next) {
             let to_seq = gap.to_seq.min(self.synced);
-            return Plan::Gap(Gap {
-                from_seq: next,
-                to_seq,
-                ..gap
-            });
+            return Plan::Gap(Gap { from_seq: next, to_seq, ..gap });
         }
         let next_gap = known.map_or(u64::MAX, |gap| gap.from_seq);
         let holder = self.segments.range(..=next).next_back();
-        let after = self
-            .segments
-            .range(next.saturating_add(1)..)
-            .next()
-            .map(|(base, _)| *base);
+        let after = self.segments.range(next.saturating_add(1)..).next().map(|(base, _)| *base);
         let bound = after.unwrap_or(u64::MAX).min(self.synced.saturating_add(1));
         match holder.filter(|(_, s)| !s.vanished && s.last.is_none_or(|last| next <= last)) {
             Some((base, segment)) => Plan::Read(Place {
@@ -140,11 +132,7 @@ impl State {
 
     /// The lowest sequence that a segment may still hold; one past the head if there is none.
     pub(crate) fn oldest(&self) -> u64 {
-        self.segments
-            .keys()
-            .next()
-            .copied()
-            .unwrap_or(self.synced + 1)
+        self.segments.keys().next().copied().unwrap_or(self.synced + 1)
     }
 }
 
@@ -203,10 +191,7 @@ pub(crate) fn read_footer(
     };
     let mut bytes = [0; FOOTER_BYTES];
     read_full(file, &mut bytes, at)?;
-    Ok((
-        Footer::decode(&bytes, base, len).filter(|footer| footer.epoch == epoch),
-        len,
-    ))
+    Ok((Footer::decode(&bytes, base, len).filter(|footer| footer.epoch == epoch), len))
 }
 
 /// A panic while the lock was held is in a caller's hook at worst; the state itself is changed in small whole steps.

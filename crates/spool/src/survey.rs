@@ -63,12 +63,7 @@ pub(crate) fn survey(disk: &dyn Disk) -> Result<Survey, Error> {
         if name.ends_with(".tmp") {
             leftovers.push(name);
         } else if let Some((base, sealed)) = segment::parse_name(&name) {
-            let found = Segment {
-                sealed,
-                closed: true,
-                file_len,
-                ..Segment::default()
-            };
+            let found = Segment { sealed, closed: true, file_len, ..Segment::default() };
             match segments.get(&base) {
                 Some(other) => {
                     notes.push(format!(
@@ -91,9 +86,7 @@ pub(crate) fn survey(disk: &dyn Disk) -> Result<Survey, Error> {
     let gaps_bytes = small(GAPS_FILE, MAX_FILE_BYTES)?.unwrap_or_default();
     let from_file = epoch_bytes.as_deref().and_then(decode_epoch);
     let any_cursor = cursor_bytes.as_deref().and_then(Cursor::decode);
-    let mut epoch = from_file
-        .or(any_cursor.map(|c| c.epoch))
-        .or(gaps::decode_epoch(&gaps_bytes));
+    let mut epoch = from_file.or(any_cursor.map(|c| c.epoch)).or(gaps::decode_epoch(&gaps_bytes));
     if epoch.is_none() {
         epoch = epoch_of_segments(disk, &segments)?;
     }
@@ -187,9 +180,8 @@ fn epoch_of_segments(
             Ok((header, footer))
         });
         let (header, footer) = read.map_err(|e| Error::io("read", &name, e))?;
-        let from_header = segment::decode_header(&header)
-            .filter(|(_, b)| b == base)
-            .map(|(e, _)| e);
+        let from_header =
+            segment::decode_header(&header).filter(|(_, b)| b == base).map(|(e, _)| e);
         let from_footer = || Footer::decode(&footer, *base, segment.file_len).map(|f| f.epoch);
         if let Some(epoch) = from_header.or_else(from_footer) {
             return Ok(Some(epoch));

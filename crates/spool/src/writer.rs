@@ -70,18 +70,12 @@ impl Writer {
     pub(crate) fn run(mut self) {
         let _close = CloseOnExit(self.inner.clone(), self.queue.clone());
         let config = &self.inner.config;
-        let pause = config
-            .cursor_every
-            .min(config.idle_seal)
-            .min(Duration::from_secs(5));
+        let pause = config.cursor_every.min(config.idle_seal).min(Duration::from_secs(5));
         let pause = pause.max(Duration::from_millis(50));
         let mut next_round = Instant::now() + pause;
         loop {
             let sync_at = self.sync_due();
-            match self
-                .queue
-                .take(sync_at.map_or(next_round, |at| at.min(next_round)))
-            {
+            match self.queue.take(sync_at.map_or(next_round, |at| at.min(next_round))) {
                 Work::Group(jobs) => self.commit(jobs),
                 Work::Maintain(now_ms, done) => {
                     self.maintain(now_ms);
@@ -134,9 +128,7 @@ impl Writer {
         let payload: u64 = jobs.iter().map(|job| job.bytes as u64).sum();
         let bytes = payload + records * frame::OVERHEAD_BYTES as u64;
         loop {
-            let tried = self
-                .make_room(bytes)
-                .and_then(|()| self.try_group(jobs, bytes));
+            let tried = self.make_room(bytes).and_then(|()| self.try_group(jobs, bytes));
             match tried {
                 Err(e) if e.is_full() => {
                     let may_drop = self.inner.config.on_full == OnFull::DropOldest;
@@ -155,11 +147,7 @@ impl Writer {
             self.gap_owed = false;
         }
         let seal_at = self.inner.config.seal_bytes();
-        if self
-            .open
-            .as_ref()
-            .is_some_and(|open| open.len + bytes > seal_at)
-        {
+        if self.open.as_ref().is_some_and(|open| open.len + bytes > seal_at) {
             self.seal_open()?;
         }
         let first = self.written + 1;
@@ -177,10 +165,7 @@ impl Writer {
         for (class, payload) in jobs.iter().flat_map(|job| &job.records) {
             if !frame::encode(&mut self.buffer, salt, seq, now_ms, *class, payload) {
                 let max = self.inner.config.max_record_bytes;
-                return Err(Error::RecordTooLarge {
-                    len: payload.len(),
-                    max,
-                });
+                return Err(Error::RecordTooLarge { len: payload.len(), max });
             }
             summary.add(*class, now_ms);
             seq += 1;
@@ -315,23 +300,10 @@ impl Writer {
         let mut state = self.inner.state();
         state.bytes_written += HEADER_BYTES;
         let (file_len, data_end) = (HEADER_BYTES, Some(HEADER_BYTES));
-        state.segments.insert(
-            base,
-            Segment {
-                file_len,
-                data_end,
-                ..Segment::default()
-            },
-        );
+        state.segments.insert(base, Segment { file_len, data_end, ..Segment::default() });
         drop(state);
         let summary = Summary::default();
-        Ok(OpenSegment {
-            base,
-            file,
-            len: HEADER_BYTES,
-            summary,
-            last_write: Instant::now(),
-        })
+        Ok(OpenSegment { base, file, len: HEADER_BYTES, summary, last_write: Instant::now() })
     }
 
     /// Seals the open segment, if it has a record. Only its own sync can fail; footer and name are a convenience.
@@ -342,18 +314,9 @@ impl Writer {
         };
         self.close_segment(&open, self.written);
         let (epoch, base, data_len) = (self.inner.epoch, open.base, open.len);
-        let footer = Footer {
-            epoch,
-            base,
-            last: self.written,
-            data_len,
-            summary: open.summary,
-        };
+        let footer = Footer { epoch, base, last: self.written, data_len, summary: open.summary };
         let bytes = footer.encode();
-        let written = open
-            .file
-            .write_all_at(&bytes, data_len)
-            .and_then(|()| open.file.sync_data());
+        let written = open.file.write_all_at(&bytes, data_len).and_then(|()| open.file.sync_data());
         let name = segment::file_name(base, false);
         if let Err(e) = &written {
             let _ = open.file.set_len(data_len);
@@ -363,19 +326,11 @@ impl Writer {
                 std::io::Error::new(e.kind(), e.to_string()),
             ));
         }
-        let renamed = self
-            .inner
-            .disk
-            .rename(&name, &segment::file_name(base, true));
+        let renamed = self.inner.disk.rename(&name, &segment::file_name(base, true));
         let mut state = self.inner.state();
         if let Some(segment) = state.segments.get_mut(&base) {
             segment.sealed = renamed.is_ok();
-            segment.file_len = data_len
-                + if written.is_ok() {
-                    bytes.len() as u64
-                } else {
-                    0
-                };
+            segment.file_len = data_len + if written.is_ok() { bytes.len() as u64 } else { 0 };
         }
         state.bytes_written += bytes.len() as u64;
         drop(state);
@@ -390,9 +345,9 @@ impl Writer {
 /// A full disk has one name, whichever call met it.
 fn as_full(error: Error) -> Error {
     match error {
-        Error::Io { op, file, source } if is_no_space(&source) => Error::Full {
-            why: format!("no space to {op} {file}"),
-        },
+        Error::Io { op, file, source } if is_no_space(&source) => {
+            Error::Full { why: format!("no space to {op} {file}") }
+        }
         error => error,
     }
 }

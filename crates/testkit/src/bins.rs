@@ -34,24 +34,15 @@ pub fn bin(name: &str) -> Result<PathBuf> {
     }
     let path = profile.join(name);
     if !path.is_file() {
-        bail!(
-            "there is no {}; is {BUILT_VARIABLE} set without building it?",
-            path.display()
-        );
+        bail!("there is no {}; is {BUILT_VARIABLE} set without building it?", path.display());
     }
     built.insert(name.to_owned(), path.clone());
     Ok(path)
 }
 
 fn build(name: &str, profile: &std::path::Path) -> Result<()> {
-    let package = PACKAGES
-        .iter()
-        .find(|(binary, _)| *binary == name)
-        .map_or(name, |(_, p)| p);
-    let folder = profile
-        .file_name()
-        .and_then(|name| name.to_str())
-        .context("a profile's name")?;
+    let package = PACKAGES.iter().find(|(binary, _)| *binary == name).map_or(name, |(_, p)| p);
+    let folder = profile.file_name().and_then(|name| name.to_str()).context("a profile's name")?;
     let target = profile.parent().context("a target folder")?;
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let output = Command::new(cargo)
@@ -63,10 +54,7 @@ fn build(name: &str, profile: &std::path::Path) -> Result<()> {
         .output()
         .context("run cargo")?;
     if !output.status.success() {
-        bail!(
-            "cargo could not build {name}:\n{}",
-            String::from_utf8_lossy(&output.stderr)
-        );
+        bail!("cargo could not build {name}:\n{}", String::from_utf8_lossy(&output.stderr));
     }
     Ok(())
 }

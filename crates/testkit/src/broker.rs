@@ -17,16 +17,9 @@ pub struct Broker {
 impl Broker {
     /// Starts a broker with these options.
     pub async fn start(options: MosquittoOptions) -> Result<Broker> {
-        let folder = tempfile::Builder::new()
-            .prefix("holdfast-broker-")
-            .tempdir()?;
-        let mosquitto = Mosquitto::start(folder.path(), options)
-            .await
-            .context("start a broker")?;
-        Ok(Broker {
-            mosquitto,
-            _folder: folder,
-        })
+        let folder = tempfile::Builder::new().prefix("holdfast-broker-").tempdir()?;
+        let mosquitto = Mosquitto::start(folder.path(), options).await.context("start a broker")?;
+        Ok(Broker { mosquitto, _folder: folder })
     }
 }
 

@@ -65,11 +65,7 @@ async fn create(name: &str, template: &str) -> Result<Database> {
         .await
         .map_err(pg::Error::from)
         .with_context(|| format!("make a database from {template}"))?;
-    Ok(Database {
-        url: server.url(&name),
-        name,
-        maintenance,
-    })
+    Ok(Database { url: server.url(&name), name, maintenance })
 }
 
 async fn ensure_template<M, F, E>(key: &str, migrate: M) -> Result<String>
@@ -87,52 +83,32 @@ where
     let server = postgres().await?;
     let client = pg::connect(&Options::new(server.maintenance_url())).await?;
     // The lock belongs to this connection: whoever is killed in the middle lets the next one try.
-    client
-        .execute("SELECT pg_advisory_lock($1)", &[&stamp.cast_signed()])
-        .await?;
-    let found = client
-        .query_opt(
-            "SELECT FROM pg_database WHERE datname = $1::text",
-            &[&template],
-        )
-        .await?;
+    client.execute("SELECT pg_advisory_lock($1)", &[&stamp.cast_signed()]).await?;
+    let found =
+        client.query_opt("SELECT FROM pg_database WHERE datname = $1::text", &[&template]).await?;
     if found.is_some() {
         return Ok(template);
     }
-    client
-        .batch_execute(&format!(
-            "DROP DATABASE IF EXISTS {unfinished} WITH (FORCE)"
-        ))
-        .await?;
-    client
-        .batch_execute(&format!("CREATE DATABASE {unfinished} TEMPLATE template0"))
-        .await?;
+    client.batch_execute(&format!("DROP DATABASE IF EXISTS {unfinished} WITH (FORCE)")).await?;
+    client.batch_execute(&format!("CREATE DATABASE {unfinished} TEMPLATE template0")).await?;
     migrate(server.url(&unfinished))
         .await
         .map_err(|error| anyhow!("migrate the template {key}: {error}"))?;
     // A database with sessions can be neither renamed nor copied, and a pool takes its time to go.
-    client
-        .batch_execute(&format!(
-            "ALTER DATABASE {unfinished} ALLOW_CONNECTIONS false"
-        ))
-        .await?;
+    client.batch_execute(&format!("ALTER DATABASE {unfinished} ALLOW_CONNECTIONS false")).await?;
     client
         .execute(
             "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname = $1::text",
             &[&unfinished],
         )
         .await?;
-    client
-        .batch_execute(&format!("ALTER DATABASE {unfinished} RENAME TO {template}"))
-        .await?;
+    client.batch_execute(&format!("ALTER DATABASE {unfinished} RENAME TO {template}")).await?;
     Ok(template)
 }
 
 /// A short part of a database name, whatever the test calls itself.
 fn identifier(name: &str) -> String {
-    let plain = name
-        .chars()
-        .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
+    let plain = name.chars().map(|c| if c.is_ascii_alphanumeric() { c } else { '_' });
     plain.take(20).collect::<String>().to_ascii_lowercase()
 }
 
@@ -143,9 +119,7 @@ impl Drop for Database {
         // A thread, because the test's own runtime may be ending. Nobody waits for it: what it does
         // not reach goes with the server.
         std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build();
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             if let Ok(runtime) = runtime {
                 runtime.block_on(async {
                     if let Ok(client) = pg::connect(&Options::new(maintenance)).await {

@@ -25,11 +25,7 @@ impl Condition for bool {
     type Value = ();
 
     fn settle(self) -> std::result::Result<(), String> {
-        if self {
-            Ok(())
-        } else {
-            Err("false".to_owned())
-        }
+        if self { Ok(()) } else { Err("false".to_owned()) }
     }
 }
 
@@ -123,9 +119,6 @@ mod tests {
         .await
         .unwrap_err()
         .to_string();
-        assert!(
-            error.contains("five rows") && error.contains("4 rows"),
-            "{error}"
-        );
+        assert!(error.contains("five rows") && error.contains("4 rows"), "{error}");
     }
 }

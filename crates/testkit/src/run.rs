@@ -15,9 +15,7 @@ pub(crate) fn folder() -> Result<PathBuf> {
         None => profile_folder()?.join("testkit"),
     };
     std::fs::create_dir_all(&folder).with_context(|| format!("make {}", folder.display()))?;
-    folder
-        .canonicalize()
-        .with_context(|| format!("find {}", folder.display()))
+    folder.canonicalize().with_context(|| format!("find {}", folder.display()))
 }
 
 /// The folder of the build profile, `target/debug` for most: where binaries lie, one above the
@@ -36,12 +34,6 @@ pub(crate) fn profile_folder() -> Result<PathBuf> {
 /// Names this build of this test executable: another build has another schema, perhaps.
 pub(crate) fn executable_stamp() -> Result<String> {
     let executable = std::env::current_exe().context("find the test executable")?;
-    let built = executable
-        .metadata()
-        .and_then(|metadata| metadata.modified());
-    Ok(format!(
-        "{} {:?}",
-        executable.display(),
-        built.context("date the test executable")?
-    ))
+    let built = executable.metadata().and_then(|metadata| metadata.modified());
+    Ok(format!("{} {:?}", executable.display(), built.context("date the test executable")?))
 }

@@ -46,8 +46,7 @@ pub struct Server {
 impl Server {
     /// The address of a database of the server.
     pub fn url(&self, database: &str) -> String {
-        self.base
-            .replacen("///postgres?", &format!("///{database}?"), 1)
+        self.base.replacen("///postgres?", &format!("///{database}?"), 1)
     }
 
     /// The address of the database that always exists.
@@ -107,14 +106,9 @@ async fn start(note: &Path) -> Result<(PathBuf, String)> {
         // Its server does not answer: the machine was restarted, or its keeper was killed.
         let _ = std::fs::remove_dir_all(old);
     }
-    let folder = tempfile::Builder::new()
-        .prefix("holdfast-test-")
-        .tempdir()?;
+    let folder = tempfile::Builder::new().prefix("holdfast-test-").tempdir()?;
     open_to_others(folder.path())?;
-    let options = PostgresOptions {
-        durable: false,
-        max_connections: MAX_CONNECTIONS,
-    };
+    let options = PostgresOptions { durable: false, max_connections: MAX_CONNECTIONS };
     let server = Postgres::start(folder.path(), options).await?;
     let base = server.url(MAINTENANCE);
     std::fs::write(note, format!("{}\n{base}", folder.path().display()))?;
@@ -126,10 +120,7 @@ async fn start(note: &Path) -> Result<(PathBuf, String)> {
 /// itself.
 fn open_to_others(folder: &Path) -> Result<()> {
     use std::os::unix::fs::PermissionsExt;
-    Ok(std::fs::set_permissions(
-        folder,
-        std::fs::Permissions::from_mode(0o711),
-    )?)
+    Ok(std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o711))?)
 }
 
 /// Starts the keeper unless one lives. Called with `lock` held.

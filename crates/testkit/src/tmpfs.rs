@@ -22,14 +22,8 @@ impl Tmpfs {
             .map_err(|error| format!("no folder to mount on: {error}"))?;
         let options = CString::new(format!("size={kib}k,mode=0777"))
             .map_err(|error| format!("the options: {error}"))?;
-        mount(
-            "tmpfs",
-            folder.path(),
-            "tmpfs",
-            MountFlags::NOSUID,
-            options.as_c_str(),
-        )
-        .map_err(|error| format!("mounting a tmpfs is not permitted here: {error}"))?;
+        mount("tmpfs", folder.path(), "tmpfs", MountFlags::NOSUID, options.as_c_str())
+            .map_err(|error| format!("mounting a tmpfs is not permitted here: {error}"))?;
         Ok(Tmpfs { folder })
     }
 

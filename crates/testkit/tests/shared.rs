@@ -36,10 +36,7 @@ async fn identity() -> String {
     let database = database("identity", "shared", migrate).await.unwrap();
     let client = database.connect().await.unwrap();
     let row = client
-        .query_one(
-            "SELECT pg_postmaster_start_time()::text || ' / ' || at::text FROM made",
-            &[],
-        )
+        .query_one("SELECT pg_postmaster_start_time()::text || ' / ' || at::text FROM made", &[])
         .await
         .unwrap();
     row.get(0)
@@ -69,11 +66,8 @@ fn player(part: &str, run: &Path) -> Command {
 }
 
 fn identity_in(output: &str) -> String {
-    let line = output
-        .split_once("identity: ")
-        .map(|(_, rest)| rest.lines().next().unwrap());
-    line.unwrap_or_else(|| panic!("no identity in {output}"))
-        .to_owned()
+    let line = output.split_once("identity: ").map(|(_, rest)| rest.lines().next().unwrap());
+    line.unwrap_or_else(|| panic!("no identity in {output}")).to_owned()
 }
 
 fn server_folder(run: &Path) -> Option<String> {
@@ -84,10 +78,8 @@ fn server_folder(run: &Path) -> Option<String> {
 fn server_runs(folder: &str) -> bool {
     let data = format!("{folder}/data");
     std::fs::read_dir("/proc").unwrap().flatten().any(|entry| {
-        std::fs::read(entry.path().join("cmdline")).is_ok_and(|line| {
-            line.split(|byte| *byte == 0)
-                .any(|word| word == data.as_bytes())
-        })
+        std::fs::read(entry.path().join("cmdline"))
+            .is_ok_and(|line| line.split(|byte| *byte == 0).any(|word| word == data.as_bytes()))
     })
 }
 
@@ -101,11 +93,7 @@ async fn end(run: &Path, folder: &str) {
         if Path::new(folder).exists() {
             return Err("the data is there");
         }
-        if server_runs(folder) {
-            Err("it runs")
-        } else {
-            Ok(())
-        }
+        if server_runs(folder) { Err("it runs") } else { Ok(()) }
     })
     .await
     .unwrap();
@@ -114,15 +102,11 @@ async fn end(run: &Path, folder: &str) {
 #[tokio::test]
 async fn processes_that_start_together_share_server_and_template() {
     let run = tempfile::tempdir().unwrap();
-    let players: Vec<_> = (0..3)
-        .map(|_| player("identify", run.path()).spawn().unwrap())
-        .collect();
+    let players: Vec<_> = (0..3).map(|_| player("identify", run.path()).spawn().unwrap()).collect();
     let mut identities: Vec<String> = players
         .into_iter()
         .map(|player| {
-            identity_in(&String::from_utf8_lossy(
-                &player.wait_with_output().unwrap().stdout,
-            ))
+            identity_in(&String::from_utf8_lossy(&player.wait_with_output().unwrap().stdout))
         })
         .collect();
     // The server is still there for the next test binary.
@@ -158,25 +142,16 @@ async fn databases_are_apart_and_go_when_dropped() {
     let one = database("one", "shared", migrate).await.unwrap();
     let two = database("two", "shared", migrate).await.unwrap();
     let client = one.connect().await.unwrap();
-    client
-        .batch_execute("CREATE TABLE only_here ()")
-        .await
-        .unwrap();
-    let missing = two
-        .connect()
-        .await
-        .unwrap()
-        .batch_execute("SELECT FROM only_here")
-        .await;
+    client.batch_execute("CREATE TABLE only_here ()").await.unwrap();
+    let missing = two.connect().await.unwrap().batch_execute("SELECT FROM only_here").await;
     assert!(missing.is_err());
     let name = one.name().to_owned();
     drop(one);
     let url = postgres().await.unwrap().maintenance_url();
     let maintenance = pg::connect(&pg::Options::new(url)).await.unwrap();
     eventually(LONG, "the drop of the database", async || {
-        let found = maintenance
-            .query("SELECT FROM pg_database WHERE datname = $1::text", &[&name])
-            .await?;
+        let found =
+            maintenance.query("SELECT FROM pg_database WHERE datname = $1::text", &[&name]).await?;
         Ok::<bool, tokio_postgres::Error>(found.is_empty())
     })
     .await
@@ -188,19 +163,10 @@ async fn a_migration_that_fails_is_told_and_tried_again() {
     // A key of this run: the server may still have the template of the run before.
     let key = format!("failing {}", uuid::Uuid::new_v4());
     let failing = async |_: String| Err::<(), &str>("on purpose");
-    let error = database("failing", &key, failing)
-        .await
-        .unwrap_err()
-        .to_string();
+    let error = database("failing", &key, failing).await.unwrap_err().to_string();
     assert!(error.contains("on purpose"), "{error}");
     let database = database("failing", &key, migrate).await.unwrap();
-    database
-        .connect()
-        .await
-        .unwrap()
-        .batch_execute("SELECT FROM made")
-        .await
-        .unwrap();
+    database.connect().await.unwrap().batch_execute("SELECT FROM made").await.unwrap();
 }
 
 #[tokio::test]

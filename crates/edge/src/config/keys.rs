@@ -21,10 +21,7 @@ pub const KEYS: &[Key] = &[
          over restarts, for the broker keeps bare events under it.",
     )
     .default("edge-1"),
-    Key::new("database.url", Kind::Text, "Postgres.")
-        .secret()
-        .required()
-        .alias(&["DATABASE_URL"]),
+    Key::new("database.url", Kind::Text, "Postgres.").secret().required().alias(&["DATABASE_URL"]),
     Key::new(
         "database.ca_file",
         Kind::Text,
@@ -36,54 +33,21 @@ pub const KEYS: &[Key] = &[
         "The most connections to Postgres.",
     )
     .default("8"),
-    Key::new(
-        "mqtt.address",
-        Kind::Checked(check::<mqtt::Address>),
-        "The broker.",
-    )
-    .default("mqtt://127.0.0.1:1883"),
-    Key::new(
-        "mqtt.username",
-        Kind::Text,
-        "The edge's user at the broker.",
-    )
-    .default(EDGE_USER),
-    Key::new(
-        "mqtt.password",
-        Kind::Text,
-        "The edge's password at the broker.",
-    )
-    .secret(),
-    Key::new(
-        "mqtt.ca_file",
-        Kind::Text,
-        "PEM certificates to trust for mqtts.",
-    ),
-    Key::new(
-        "mqtt.client_cert",
-        Kind::Text,
-        "PEM certificate to show the broker.",
-    ),
-    Key::new(
-        "mqtt.client_key",
-        Kind::Text,
-        "PEM key of that certificate.",
-    ),
+    Key::new("mqtt.address", Kind::Checked(check::<mqtt::Address>), "The broker.")
+        .default("mqtt://127.0.0.1:1883"),
+    Key::new("mqtt.username", Kind::Text, "The edge's user at the broker.").default(EDGE_USER),
+    Key::new("mqtt.password", Kind::Text, "The edge's password at the broker.").secret(),
+    Key::new("mqtt.ca_file", Kind::Text, "PEM certificates to trust for mqtts."),
+    Key::new("mqtt.client_cert", Kind::Text, "PEM certificate to show the broker."),
+    Key::new("mqtt.client_key", Kind::Text, "PEM key of that certificate."),
     Key::new(
         "mqtt.keepalive",
-        Kind::Duration {
-            min_ms: SECOND,
-            max_ms: 10 * MINUTE,
-        },
+        Kind::Duration { min_ms: SECOND, max_ms: 10 * MINUTE },
         "Silence after which the link is tested.",
     )
     .default("15s"),
-    Key::new(
-        "http.listen",
-        Kind::HostPort,
-        "Where backfill, health and metrics are served.",
-    )
-    .default("127.0.0.1:8090"),
+    Key::new("http.listen", Kind::HostPort, "Where backfill, health and metrics are served.")
+        .default("127.0.0.1:8090"),
     Key::new(
         "http.allow_remote",
         Kind::Flag,
@@ -98,55 +62,37 @@ pub const KEYS: &[Key] = &[
     .default("4"),
     Key::new(
         "ingress.gather",
-        Kind::Duration {
-            min_ms: 0,
-            max_ms: SECOND,
-        },
+        Kind::Duration { min_ms: 0, max_ms: SECOND },
         "How long messages gather for one transaction.",
     )
     .default("5ms"),
     Key::new(
         "ingress.max_records",
-        Kind::Integer {
-            min: 1,
-            max: 100_000,
-        },
+        Kind::Integer { min: 1, max: 100_000 },
         "Records in one transaction, about.",
     )
     .default("4000"),
     Key::new(
         "ingress.max_held",
-        Kind::Size {
-            min: 2 << 20,
-            max: 4 << 30,
-        },
+        Kind::Size { min: 2 << 20, max: 4 << 30 },
         "Bytes of messages in memory beyond which the broker is not read.",
     )
     .default("64MiB"),
     Key::new(
         "ingress.stall_after",
-        Kind::Duration {
-            min_ms: SECOND,
-            max_ms: 60 * MINUTE,
-        },
+        Kind::Duration { min_ms: SECOND, max_ms: 60 * MINUTE },
         "Not ready when messages wait longer than this for their commit.",
     )
     .default("30s"),
     Key::new(
         "liveness.late_after",
-        Kind::Duration {
-            min_ms: SECOND,
-            max_ms: 30 * DAY,
-        },
+        Kind::Duration { min_ms: SECOND, max_ms: 30 * DAY },
         "A node not heard for this long is late.",
     )
     .default("2m"),
     Key::new(
         "liveness.offline_after",
-        Kind::Duration {
-            min_ms: SECOND,
-            max_ms: 30 * DAY,
-        },
+        Kind::Duration { min_ms: SECOND, max_ms: 30 * DAY },
         "A node not heard for this long is offline.",
     )
     .default("15m"),
@@ -159,10 +105,7 @@ pub const KEYS: &[Key] = &[
     .alias(&["INGRESS_DEDUPE_TTL_HOURS"]),
     Key::new(
         "dedupe.sweep_every",
-        Kind::Duration {
-            min_ms: SECOND,
-            max_ms: DAY,
-        },
+        Kind::Duration { min_ms: SECOND, max_ms: DAY },
         "How often expired event ids are removed.",
     )
     .default("15m"),
@@ -189,9 +132,7 @@ pub const KEYS: &[Key] = &[
 ];
 
 fn check_http_address(text: &str) -> Result<(), String> {
-    let rest = text
-        .strip_prefix("http://")
-        .or_else(|| text.strip_prefix("https://"));
+    let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]/".contains(c);
     match rest {
         Some(rest) if !rest.is_empty() && rest.chars().all(plain) => Ok(()),

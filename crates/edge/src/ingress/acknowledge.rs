@@ -37,10 +37,7 @@ pub(crate) struct Uplink {
 
 impl Uplink {
     pub(crate) fn new(metrics: Arc<Metrics>) -> Uplink {
-        Uplink {
-            client: Mutex::new(None),
-            metrics,
-        }
+        Uplink { client: Mutex::new(None), metrics }
     }
 
     pub(crate) fn set(&self, client: Option<AsyncClient>) {
@@ -50,11 +47,7 @@ impl Uplink {
     /// Publishes acks without waiting: a broker that does not keep up must not hold up the next
     /// commit.
     pub(crate) fn publish(&self, acks: &[(NodeId, Ack)]) {
-        let client = self
-            .client
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone();
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (node, ack) in acks {
             let published = client.as_ref().is_some_and(|client| {
                 let topic = Topic::Ack(node.clone()).to_string();

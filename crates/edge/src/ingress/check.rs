@@ -116,10 +116,7 @@ pub fn check(incoming: &Incoming, entry: Option<&Arc<Entry>>) -> Checked {
     let content = match &topic {
         Err(invalid) => Err(Refusal::new(Reason::Topic, invalid.to_string())),
         Ok(_) if incoming.body_bytes > limits.wire_bytes => {
-            let detail = format!(
-                "the body is more than the limit of {} bytes",
-                limits.wire_bytes
-            );
+            let detail = format!("the body is more than the limit of {} bytes", limits.wire_bytes);
             Err(Refusal::new(Reason::TooLarge, detail))
         }
         Ok(topic) => parse_message(topic, &incoming.body, &limits, entry.map(Arc::as_ref)),
@@ -127,11 +124,7 @@ pub fn check(incoming: &Incoming, entry: Option<&Arc<Entry>>) -> Checked {
     let bare = matches!(topic, Ok(Topic::Event(_)));
     let content = content.unwrap_or_else(|refusal| {
         // A bare event is kept whole even when its node may not send: nobody will send it again.
-        let kept = if bare {
-            RECORD_BODY_KEPT
-        } else {
-            MESSAGE_BODY_KEPT
-        };
+        let kept = if bare { RECORD_BODY_KEPT } else { MESSAGE_BODY_KEPT };
         Content::Refused(Refused {
             refusal,
             body: incoming.body.slice(..incoming.body.len().min(kept)),
@@ -158,10 +151,7 @@ pub fn parse_message(
     entry: Option<&Entry>,
 ) -> Result<Content, Refusal> {
     let entry = entry.ok_or_else(|| {
-        Refusal::new(
-            Reason::UnknownNode,
-            format!("{} is not enrolled", topic.node()),
-        )
+        Refusal::new(Reason::UnknownNode, format!("{} is not enrolled", topic.node()))
     })?;
     if entry.disabled {
         let detail = format!("{} has been shut out", topic.node());
@@ -171,15 +161,11 @@ pub fn parse_message(
         Topic::Live(_) | Topic::Backfill(_) => {
             let json = decode(body, limits).map_err(unreadable)?;
             let batch = Batch::parse(&json, limits).map_err(unreadable)?;
-            let records = batch.records.iter().map(|record| Record {
-                seq: record.seq,
-                item: judge(record.event.get(), entry),
-            });
-            Ok(Content::Batch {
-                epoch: batch.epoch,
-                records: records.collect(),
-                gaps: batch.gaps,
-            })
+            let records = batch
+                .records
+                .iter()
+                .map(|record| Record { seq: record.seq, item: judge(record.event.get(), entry) });
+            Ok(Content::Batch { epoch: batch.epoch, records: records.collect(), gaps: batch.gaps })
         }
         Topic::Event(_) => {
             let json = decode(body, limits).map_err(unreadable)?;
@@ -189,14 +175,9 @@ pub fn parse_message(
         }
         Topic::Status(_) => {
             let json = decode(body, limits).map_err(unreadable)?;
-            Status::parse(&json)
-                .map(Content::Status)
-                .map_err(unreadable)
+            Status::parse(&json).map(Content::Status).map_err(unreadable)
         }
-        Topic::Ack(_) => Err(Refusal::new(
-            Reason::Topic,
-            "acks are the edge's own to write",
-        )),
+        Topic::Ack(_) => Err(Refusal::new(Reason::Topic, "acks are the edge's own to write")),
     }
 }
 
@@ -214,10 +195,7 @@ fn judge(json: &str, entry: &Entry) -> Item {
         envelope.barn_id = envelope.barn_id.or(entry.barn_id);
         envelope.device_id = envelope.device_id.or(Some(entry.device_id));
         let telemetry = envelope.telemetry()?;
-        Ok(Item::Valid(Box::new(Event {
-            envelope,
-            telemetry,
-        })))
+        Ok(Item::Valid(Box::new(Event { envelope, telemetry })))
     });
     read.unwrap_or_else(|invalid| {
         let reason = match invalid.kind {
@@ -225,11 +203,7 @@ fn judge(json: &str, entry: &Entry) -> Item {
             InvalidKind::TooLarge => Reason::TooLarge,
             _ => Reason::InvalidEvent,
         };
-        Item::bad(
-            Refusal::new(reason, invalid.to_string()),
-            event_id_of(json),
-            json.as_bytes(),
-        )
+        Item::bad(Refusal::new(reason, invalid.to_string()), event_id_of(json), json.as_bytes())
     })
 }
 
@@ -244,11 +218,7 @@ fn event_id_of(json: &str) -> Option<EventId> {
 
 fn clip(topic: &str) -> String {
     const SHOWN_CHARS: usize = 200;
-    topic
-        .chars()
-        .filter(|c| !c.is_control())
-        .take(SHOWN_CHARS)
-        .collect()
+    topic.chars().filter(|c| !c.is_control()).take(SHOWN_CHARS).collect()
 }
 
 impl Item {

@@ -89,17 +89,14 @@ impl Pipeline {
 
     async fn check(&self, held: &Held) -> Option<Checked> {
         self.metrics.message(kind(&held.incoming.topic));
-        self.until_done("check", || self.writer.check(&held.incoming))
-            .await
+        self.until_done("check", || self.writer.check(&held.incoming)).await
     }
 
     /// Until no more groups can come.
     pub(crate) async fn commit(self, mut from: mpsc::Receiver<Group>) {
         while let Some(group) = from.recv().await {
             let Group { checked, held, .. } = group;
-            let done = self
-                .until_done("commit", || self.writer.commit(&checked))
-                .await;
+            let done = self.until_done("commit", || self.writer.commit(&checked)).await;
             let Some(committed) = done else { return };
             // The room goes back first: a full house must not keep the connection from taking the
             // PUBACKs.

@@ -65,12 +65,7 @@ struct Refused {
 
 impl Refused {
     fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refused {
-        Refused {
-            status,
-            code,
-            message: message.into(),
-            field: None,
-        }
+        Refused { status, code, message: message.into(), field: None }
     }
 
     fn unauthorized() -> Refused {
@@ -98,10 +93,7 @@ impl IntoResponse for Refused {
             "error": {"code": self.code, "message": self.message, "field": self.field}
         });
         let mut response = (self.status, Json(body)).into_response();
-        if matches!(
-            self.status,
-            StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE
-        ) {
+        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
             let headers = response.headers_mut();
             headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
         }
@@ -134,9 +126,8 @@ impl Http {
         let node: NodeId = node.parse().map_err(|_| Refused::unauthorized())?;
         self.authorize(&node, headers).await?;
         let limits = Source::Http.limits();
-        let stated = headers
-            .get(CONTENT_LENGTH)
-            .and_then(|value| value.to_str().ok()?.parse().ok());
+        let stated =
+            headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         if stated.is_some_and(|stated: usize| stated > limits.wire_bytes) {
             return Err(Refused::too_large(limits.wire_bytes));
         }
@@ -147,11 +138,7 @@ impl Http {
         let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, limits.wire_bytes))
             .await
             .map_err(|_| {
-                Refused::new(
-                    StatusCode::BAD_REQUEST,
-                    "slow",
-                    "the body did not arrive in time",
-                )
+                Refused::new(StatusCode::BAD_REQUEST, "slow", "the body did not arrive in time")
             })?
             .map_err(|_| Refused::too_large(limits.wire_bytes))?;
         self.metrics.message("http");
@@ -162,38 +149,26 @@ impl Http {
 
     async fn store(&self, incoming: &Incoming, limits: &Limits) -> Result<String, Refused> {
         let writer = &self.writer;
-        let checked = writer
-            .check(incoming)
-            .await
-            .map_err(|error| Refused::unavailable(&error))?;
+        let checked = writer.check(incoming).await.map_err(|error| Refused::unavailable(&error))?;
         let refusal = checked.refusal().cloned();
         let epoch = match &checked.content {
             Content::Batch { epoch, .. } => Some(*epoch),
             _ => None,
         };
         // A refused message is put in quarantine too, before the sender is told.
-        let committed = writer
-            .commit(&[checked])
-            .await
-            .map_err(|error| Refused::unavailable(&error))?;
+        let committed =
+            writer.commit(&[checked]).await.map_err(|error| Refused::unavailable(&error))?;
         self.uplink.publish(&committed.acks);
         match refusal {
             None => {}
             Some(refusal)
                 if matches!(refusal.reason, Reason::UnknownNode | Reason::DisabledNode) =>
             {
-                return Err(Refused::new(
-                    StatusCode::FORBIDDEN,
-                    "not_allowed",
-                    refusal.detail,
-                ));
+                return Err(Refused::new(StatusCode::FORBIDDEN, "not_allowed", refusal.detail));
             }
             Some(refusal) => return Err(unreadable(incoming, limits, refusal.detail)),
         }
-        let ack = committed
-            .acks
-            .iter()
-            .find(|(_, ack)| Some(ack.epoch) == epoch);
+        let ack = committed.acks.iter().find(|(_, ack)| Some(ack.epoch) == epoch);
         ack.map(|(_, ack)| ack.to_json()).ok_or_else(|| {
             let message = "the sequences leave more holes than the ledger keeps";
             Refused::new(StatusCode::BAD_REQUEST, "too_many_islands", message)
@@ -203,9 +178,7 @@ impl Http {
     /// 401 for a secret that nobody has, 403 for one that belongs to another node or to one that
     /// was shut out.
     async fn authorize(&self, node: &NodeId, headers: &HeaderMap) -> Result<(), Refused> {
-        let header = headers
-            .get(AUTHORIZATION)
-            .and_then(|value| value.to_str().ok());
+        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let secret = header.and_then(|text| text.strip_prefix("Bearer "));
         let presented = SecretHash::of(secret.ok_or_else(Refused::unauthorized)?);
         let registry = self.writer.registry();
@@ -218,16 +191,10 @@ impl Http {
         let known = registry.read(node).await.map_err(unavailable)?;
         match known {
             Some(entry) if entry.secret.matches(&presented) && !entry.disabled => Ok(()),
-            Some(entry) if entry.secret.matches(&presented) => Err(Refused::new(
-                StatusCode::FORBIDDEN,
-                "disabled",
-                "this node has been shut out",
-            )),
-            _ => match registry
-                .find_by_secret(&presented)
-                .await
-                .map_err(unavailable)?
-            {
+            Some(entry) if entry.secret.matches(&presented) => {
+                Err(Refused::new(StatusCode::FORBIDDEN, "disabled", "this node has been shut out"))
+            }
+            _ => match registry.find_by_secret(&presented).await.map_err(unavailable)? {
                 Some(_) => {
                     let message = "this secret belongs to another node";
                     Err(Refused::new(StatusCode::FORBIDDEN, "other_node", message))
@@ -250,13 +217,8 @@ fn unreadable(incoming: &Incoming, limits: &Limits, detail: String) -> Refused {
         _ => StatusCode::BAD_REQUEST,
     };
     let code = error.as_ref().map_or("unreadable", WireError::code);
-    let field = error
-        .as_ref()
-        .and_then(|error| error.field().map(str::to_owned));
-    Refused {
-        field,
-        ..Refused::new(status, code, detail)
-    }
+    let field = error.as_ref().and_then(|error| error.field().map(str::to_owned));
+    Refused { field, ..Refused::new(status, code, detail) }
 }
 
 async fn ready(State(http): State<Http>) -> Response {
@@ -267,10 +229,7 @@ async fn ready(State(http): State<Http>) -> Response {
     if let Some(stalled) = http.health.stalled(Instant::now())
         && stalled > http.stall_after
     {
-        problems.push(format!(
-            "messages have waited {} s for their commit",
-            stalled.as_secs()
-        ));
+        problems.push(format!("messages have waited {} s for their commit", stalled.as_secs()));
     }
     let asked = tokio::time::timeout(READY_WITHIN, async {
         let client = http.writer.pool().get().await?;

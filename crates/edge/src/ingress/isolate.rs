@@ -37,57 +37,26 @@ fn halve(mut part: Vec<Checked>, error: &Error) -> Option<Vec<Vec<Checked>>> {
         return Some(vec![part, rest]);
     }
     let message = part.pop()?;
-    let with = |content| Checked {
-        content,
-        ..message.clone()
-    };
+    let with = |content| Checked { content, ..message.clone() };
     let content = match message.content.clone() {
-        Content::Batch {
-            epoch,
-            mut records,
-            mut gaps,
-        } => {
+        Content::Batch { epoch, mut records, mut gaps } => {
             let more_records = records.split_off(records.len() / 2);
             if !records.is_empty() {
-                let first = with(Content::Batch {
-                    epoch,
-                    records,
-                    gaps,
-                });
-                let second = Content::Batch {
-                    epoch,
-                    records: more_records,
-                    gaps: vec![],
-                };
+                let first = with(Content::Batch { epoch, records, gaps });
+                let second = Content::Batch { epoch, records: more_records, gaps: vec![] };
                 return Some(vec![vec![first], vec![with(second)]]);
             }
             if !gaps.is_empty() && (!more_records.is_empty() || gaps.len() > 1) {
-                let kept = if more_records.is_empty() {
-                    gaps.len() / 2
-                } else {
-                    0
-                };
+                let kept = if more_records.is_empty() { gaps.len() / 2 } else { 0 };
                 let more_gaps = gaps.split_off(kept);
-                let first = with(Content::Batch {
-                    epoch,
-                    records: more_records,
-                    gaps,
-                });
-                let second = Content::Batch {
-                    epoch,
-                    records: vec![],
-                    gaps: more_gaps,
-                };
+                let first = with(Content::Batch { epoch, records: more_records, gaps });
+                let second = Content::Batch { epoch, records: vec![], gaps: more_gaps };
                 return Some(vec![vec![first], vec![with(second)]]);
             }
             match more_records.into_iter().next() {
                 Some(mut record) => {
                     record.item = set_aside(&record.item, error)?;
-                    Content::Batch {
-                        epoch,
-                        records: vec![record],
-                        gaps,
-                    }
+                    Content::Batch { epoch, records: vec![record], gaps }
                 }
                 None => refused(error),
             }

@@ -63,11 +63,7 @@ impl Room {
     pub(crate) fn new(max_bytes: u64) -> Room {
         let max_kib = u32::try_from(max_bytes / 1024).unwrap_or(u32::MAX).max(1);
         let kib = Arc::new(Semaphore::new(max_kib as usize));
-        Room {
-            kib,
-            max_kib,
-            places: Arc::new(Semaphore::new(MAX_HELD_MESSAGES)),
-        }
+        Room { kib, max_kib, places: Arc::new(Semaphore::new(MAX_HELD_MESSAGES)) }
     }
 
     async fn hold(&self, incoming: Incoming, puback: Option<Puback>) -> Option<Held> {
@@ -75,12 +71,7 @@ impl Room {
         let share = kib.clamp(1, self.max_kib);
         let place = Arc::clone(&self.places).acquire_owned().await.ok()?;
         let bytes = Arc::clone(&self.kib).acquire_many_owned(share).await.ok()?;
-        Some(Held {
-            incoming,
-            puback,
-            _bytes: bytes,
-            _place: place,
-        })
+        Some(Held { incoming, puback, _bytes: bytes, _place: place })
     }
 }
 
@@ -137,15 +128,9 @@ impl Receiver {
                     return;
                 }
             };
-            let mut connection = Connection {
-                receiver: &self,
-                line,
-                client,
-                events,
-            };
-            let trouble = connection
-                .serve(&mut sender, &mut stop, &mut drained, &mut backoff)
-                .await;
+            let mut connection = Connection { receiver: &self, line, client, events };
+            let trouble =
+                connection.serve(&mut sender, &mut stop, &mut drained, &mut backoff).await;
             self.health.set_connected(line, false);
             if line == Line::Batches {
                 self.uplink.set(None);
@@ -177,9 +162,7 @@ impl Receiver {
             Line::Events => vec![format!("{GROUP}/iot/+/event")],
         };
         let filters = filters.into_iter();
-        filters
-            .map(|filter| SubscribeFilterInput::new(filter, QoS::AtLeastOnce))
-            .collect()
+        filters.map(|filter| SubscribeFilterInput::new(filter, QoS::AtLeastOnce)).collect()
     }
 }
 
@@ -243,10 +226,7 @@ impl Connection<'_> {
 
     async fn take(&self, publish: Publish, sender: &mpsc::Sender<Held>) {
         let puback = self.client.prepare_ack(&publish);
-        let puback = puback.map(|packet| Puback {
-            client: self.client.clone(),
-            packet,
-        });
+        let puback = puback.map(|packet| Puback { client: self.client.clone(), packet });
         let topic = String::from_utf8_lossy(&publish.topic).into_owned();
         let mut incoming = Incoming::new(Source::Mqtt, topic, publish.payload);
         incoming.retained = publish.retain;

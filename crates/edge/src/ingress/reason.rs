@@ -69,9 +69,6 @@ pub struct Refusal {
 
 impl Refusal {
     pub(crate) fn new(reason: Reason, detail: impl Into<String>) -> Refusal {
-        Refusal {
-            reason,
-            detail: detail.into(),
-        }
+        Refusal { reason, detail: detail.into() }
     }
 }

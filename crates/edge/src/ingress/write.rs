@@ -121,10 +121,7 @@ impl Committed {
     pub(super) fn add(&mut self, other: Committed) {
         // A later ack of the same stream says more than an earlier one.
         self.acks.retain(|(node, ack)| {
-            !other
-                .acks
-                .iter()
-                .any(|(n, a)| n == node && a.epoch == ack.epoch)
+            !other.acks.iter().any(|(n, a)| n == node && a.epoch == ack.epoch)
         });
         self.acks.extend(other.acks);
         self.tally.add(&other.tally);
@@ -143,11 +140,7 @@ pub struct Writer {
 impl Writer {
     /// A writer on a pool.
     pub fn new(pool: pg::Pool, metrics: Arc<Metrics>) -> Writer {
-        Writer {
-            registry: Arc::new(Registry::new(pool.clone())),
-            pool,
-            metrics,
-        }
+        Writer { registry: Arc::new(Registry::new(pool.clone())), pool, metrics }
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -262,11 +255,7 @@ impl Writer {
             let frontier = &accounts.get(stream)?.frontier;
             Some((stream.0.clone(), Ack::of(stream.1, frontier)))
         });
-        Ok(Some(Committed {
-            acks: acks.collect(),
-            tally: plan.tally,
-            timings,
-        }))
+        Ok(Some(Committed { acks: acks.collect(), tally: plan.tally, timings }))
     }
 }
 
@@ -287,13 +276,10 @@ async fn lock(
 }
 
 fn ids(accounted: &Accounted<'_>) -> BTreeSet<(TenantId, EventId)> {
-    let valid = accounted
-        .records
-        .iter()
-        .filter_map(|judged| match judged.item {
-            Item::Valid(event) => Some((event.envelope.tenant_id, event.envelope.event_id)),
-            Item::Bad(_) => None,
-        });
+    let valid = accounted.records.iter().filter_map(|judged| match judged.item {
+        Item::Valid(event) => Some((event.envelope.tenant_id, event.envelope.event_id)),
+        Item::Bad(_) => None,
+    });
     valid.collect()
 }
 
@@ -321,10 +307,7 @@ async fn look_up(
             places.push((node, epoch, seq));
         }
     }
-    let mut known = Known {
-        fresh,
-        ..Known::default()
-    };
+    let mut known = Known { fresh, ..Known::default() };
     if !events.is_empty() {
         known.stored = rows::find_stored(transaction, &events).await?;
         known.quarantined = rows::find_quarantined(transaction, &places).await?;

@@ -24,10 +24,7 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(crate) fn new(pool: pg::Pool) -> Registry {
-        Registry {
-            pool,
-            known: Mutex::new(HashMap::new()),
-        }
+        Registry { pool, known: Mutex::new(HashMap::new()) }
     }
 
     /// The entry of a node, if it is registered.
@@ -51,10 +48,7 @@ impl Registry {
         let query = format!("SELECT {ENTRY_COLUMNS} FROM nodes WHERE node_id = $1");
         let statement = client.prepare_cached(&query).await?;
         let row = client.query_opt(&statement, &[&node.as_str()]).await?;
-        let entry = row
-            .as_ref()
-            .map(|row| Entry::from_row(row).map(Arc::new))
-            .transpose()?;
+        let entry = row.as_ref().map(|row| Entry::from_row(row).map(Arc::new)).transpose()?;
         let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
         match &entry {
             Some(entry) => drop(known.insert(node.clone(), (Arc::clone(entry), Instant::now()))),
@@ -67,9 +61,8 @@ impl Registry {
     /// The node that has this secret.
     pub(crate) async fn find_by_secret(&self, hash: &SecretHash) -> Result<Option<NodeId>, Error> {
         let client = self.pool.get().await?;
-        let statement = client
-            .prepare_cached("SELECT node_id FROM nodes WHERE secret_hash = $1")
-            .await?;
+        let statement =
+            client.prepare_cached("SELECT node_id FROM nodes WHERE secret_hash = $1").await?;
         let row = client.query_opt(&statement, &[&hash.bytes()]).await?;
         Ok(row.and_then(|row| row.get::<_, String>(0).parse().ok()))
     }

@@ -18,9 +18,7 @@ pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
         Some(folder) if !folder.as_os_str().is_empty() => folder,
         _ => Path::new("."),
     };
-    let name = path
-        .file_name()
-        .ok_or_else(|| io::Error::other("the path names no file"))?;
+    let name = path.file_name().ok_or_else(|| io::Error::other("the path names no file"))?;
     let mut temporary = name.to_owned();
     temporary.push(format!(".{}.tmp", std::process::id()));
     let temporary = folder.join(temporary);
@@ -34,12 +32,8 @@ pub(crate) fn replace(path: &Path, content: &str) -> io::Result<()> {
 }
 
 fn write(temporary: &Path, folder: &Path, content: &str) -> io::Result<()> {
-    let mut file = OpenOptions::new()
-        .write(true)
-        .create(true)
-        .truncate(true)
-        .mode(0o600)
-        .open(temporary)?;
+    let mut file =
+        OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(temporary)?;
     let owner = std::fs::metadata(folder)?;
     if file.metadata()?.uid() != owner.uid() {
         fchown(&file, Some(owner.uid()), Some(owner.gid()))?;
@@ -48,10 +42,7 @@ fn write(temporary: &Path, folder: &Path, content: &str) -> io::Result<()> {
     file.sync_all()
 }
 
-#[expect(
-    clippy::disallowed_methods,
-    reason = "this is the crate's one disk module"
-)]
+#[expect(clippy::disallowed_methods, reason = "this is the crate's one disk module")]
 fn rename(from: &Path, to: &Path) -> io::Result<()> {
     std::fs::rename(from, to)
 }
@@ -68,16 +59,9 @@ mod tests {
         for content in ["a\n", "b\nc\n"] {
             replace(&path, content).unwrap();
             assert_eq!(std::fs::read_to_string(&path).unwrap(), content);
-            assert_eq!(
-                std::fs::metadata(&path).unwrap().permissions().mode() & 0o777,
-                0o600
-            );
+            assert_eq!(std::fs::metadata(&path).unwrap().permissions().mode() & 0o777, 0o600);
         }
-        assert_eq!(
-            std::fs::read_dir(dir.path()).unwrap().count(),
-            1,
-            "no temporary file stays"
-        );
+        assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 1, "no temporary file stays");
     }
 
     #[test]

@@ -76,16 +76,10 @@ async fn record(
     let node = request.node_id.as_str();
     let hash = SecretHash::of(secret.expose());
     let known = client
-        .query_opt(
-            "SELECT tenant_id, device_id FROM nodes WHERE node_id = $1",
-            &[&node],
-        )
+        .query_opt("SELECT tenant_id, device_id FROM nodes WHERE node_id = $1", &[&node])
         .await?;
     let tenant = request.tenant_id.uuid();
-    let (farm, barn) = (
-        request.farm_id.map(FarmId::uuid),
-        request.barn_id.map(BarnId::uuid),
-    );
+    let (farm, barn) = (request.farm_id.map(FarmId::uuid), request.barn_id.map(BarnId::uuid));
     let device = request.device_id.map(DeviceId::uuid);
     let Some(known) = known else {
         let device = request.device_id.unwrap_or_else(DeviceId::mint);
@@ -120,21 +114,11 @@ async fn record(
                  device_id = coalesce($4, device_id), label = coalesce(nullif($5, ''), label),
                  secret_hash = $6, broker_hash = $7, rotated_at = now()
              WHERE node_id = $1 RETURNING device_id",
-            &[
-                &node,
-                &farm,
-                &barn,
-                &device,
-                &request.label,
-                &hash.bytes(),
-                &broker_hash(secret),
-            ],
+            &[&node, &farm, &barn, &device, &request.label, &hash.bytes(), &broker_hash(secret)],
         )
         .await?;
-    let device = DeviceId::from_uuid(row.get(0)).map_err(|error| Error::Damaged {
-        node: node.to_owned(),
-        problem: error.to_string(),
-    })?;
+    let device = DeviceId::from_uuid(row.get(0))
+        .map_err(|error| Error::Damaged { node: node.to_owned(), problem: error.to_string() })?;
     Ok((true, device))
 }
 
@@ -164,18 +148,12 @@ pub async fn clear_flag(config: &Config, node: &NodeId) -> Result<(), Error> {
             &[&node.as_str()],
         )
         .await?;
-    if changed == 0 {
-        Err(Error::Unknown(node.clone()))
-    } else {
-        Ok(())
-    }
+    if changed == 0 { Err(Error::Unknown(node.clone())) } else { Ok(()) }
 }
 
 /// A connection that holds the registry's lock until it is dropped.
 async fn locked(config: &Config) -> Result<Client, Error> {
     let client = pg::connect(&config.database).await?;
-    client
-        .execute("SELECT pg_advisory_lock($1)", &[&REGISTRY_LOCK])
-        .await?;
+    client.execute("SELECT pg_advisory_lock($1)", &[&REGISTRY_LOCK]).await?;
     Ok(client)
 }

@@ -57,15 +57,10 @@ const ENTRY_COLUMNS: &str =
 impl Entry {
     fn from_row(row: &Row) -> Result<Entry, Error> {
         let node: String = row.get(0);
-        let damaged = |problem: String| Error::Damaged {
-            node: node.clone(),
-            problem,
-        };
+        let damaged = |problem: String| Error::Damaged { node: node.clone(), problem };
         let id = |error: IdError| damaged(error.to_string());
         Ok(Entry {
-            node_id: node
-                .parse()
-                .map_err(|error: event::Invalid| damaged(error.to_string()))?,
+            node_id: node.parse().map_err(|error: event::Invalid| damaged(error.to_string()))?,
             tenant_id: TenantId::from_uuid(row.get(1)).map_err(id)?,
             farm_id: row
                 .get::<_, Option<Uuid>>(2)

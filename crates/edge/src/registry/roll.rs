@@ -116,9 +116,6 @@ fn node(row: &Row, now: Timestamp, thresholds: &Liveness) -> Node {
         acked: row.get(20),
         received: row.get(21),
         lost: row.get(22),
-        lost_ranges: lost
-            .chunks_exact(2)
-            .map(|pair| (pair[0], pair[1]))
-            .collect(),
+        lost_ranges: lost.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect(),
     }
 }

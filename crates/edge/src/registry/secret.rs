@@ -62,11 +62,7 @@ pub(crate) fn broker_hash(secret: &Secret) -> String {
     let salt: [u8; BROKER_SALT_BYTES] = rand::rng().random();
     let mut hash = [0; BROKER_HASH_BYTES];
     pbkdf2_hmac::<Sha512>(secret.expose().as_bytes(), &salt, BROKER_ROUNDS, &mut hash);
-    format!(
-        "$7${BROKER_ROUNDS}${}${}",
-        STANDARD.encode(salt),
-        STANDARD.encode(hash)
-    )
+    format!("$7${BROKER_ROUNDS}${}${}", STANDARD.encode(salt), STANDARD.encode(hash))
 }
 
 #[cfg(test)]
@@ -80,10 +76,6 @@ mod tests {
         assert_ne!(one, two);
         assert!(SecretHash::of(one.expose()).matches(&SecretHash::of(one.expose())));
         assert!(!SecretHash::of(one.expose()).matches(&SecretHash::of(two.expose())));
-        assert_ne!(
-            broker_hash(&one),
-            broker_hash(&one),
-            "the salt is fresh each time"
-        );
+        assert_ne!(broker_hash(&one), broker_hash(&one), "the salt is fresh each time");
     }
 }

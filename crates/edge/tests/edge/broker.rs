@@ -23,12 +23,7 @@ impl Farm {
         let broker = testkit::mosquitto().await.unwrap();
         let address = broker.url();
         let config = config(site.database.url(), &[("MQTT_ADDRESS", &address)]);
-        Farm {
-            site,
-            broker,
-            config,
-            address,
-        }
+        Farm { site, broker, config, address }
     }
 
     pub(crate) async fn node(&self, name: &str) -> (Sender, Device) {
@@ -42,11 +37,7 @@ impl Farm {
         let client = self.site.client().await;
         eventually(LONG, query, async || {
             let found = crate::site::number(&client, query).await;
-            if found == expected {
-                Ok(())
-            } else {
-                Err(found)
-            }
+            if found == expected { Ok(()) } else { Err(found) }
         })
         .await
         .unwrap();
@@ -58,11 +49,7 @@ pub(crate) async fn ready(edge: &Edge) {
     eventually(LONG, "the edge is ready", async || {
         let answer = http().get(&url).send().await.unwrap();
         let status = answer.status();
-        if status.is_success() {
-            Ok(())
-        } else {
-            Err(answer.text().await.unwrap())
-        }
+        if status.is_success() { Ok(()) } else { Err(answer.text().await.unwrap()) }
     })
     .await
     .unwrap();
@@ -76,21 +63,9 @@ async fn batches_are_stored_and_acknowledged_with_a_retained_ack() {
     let edge = start(&farm.config).await;
     ready(&edge).await;
     let (node, device) = farm.node("barn-1").await;
-    device
-        .publish(
-            &node.topic("live"),
-            node.body(&node.readings([1, 2, 6]), &[]),
-        )
-        .await;
+    device.publish(&node.topic("live"), node.body(&node.readings([1, 2, 6]), &[])).await;
     let ack = device.acked(2).await;
-    assert_eq!(
-        ack,
-        Ack {
-            epoch: node.epoch,
-            acked_seq: 2,
-            ranges: vec![(6, 6)]
-        }
-    );
+    assert_eq!(ack, Ack { epoch: node.epoch, acked_seq: 2, ranges: vec![(6, 6)] });
     let body = compress(&node.body(&node.readings([3]), &[gap(4, 5)]), 3).unwrap();
     device.publish(&node.topic("backfill"), body).await;
     device.acked(6).await;
@@ -99,10 +74,7 @@ async fn batches_are_stored_and_acknowledged_with_a_retained_ack() {
     let late = Device::connect(&farm.address, "barn-1").await;
     assert_eq!(late.acked(6).await.ranges, []);
     let text = edge.metrics().render();
-    assert!(
-        text.contains("holdfast_edge_records_total{outcome=\"stored\"} 4"),
-        "{text}"
-    );
+    assert!(text.contains("holdfast_edge_records_total{outcome=\"stored\"} 4"), "{text}");
     assert!(text.contains("holdfast_edge_waiting_messages 0"), "{text}");
     assert!(!text.contains("barn-1"), "a node's name is no label");
     edge.stop().await;
@@ -119,45 +91,26 @@ async fn a_bad_message_holds_up_nobody() {
     device.publish(&node.topic("live"), "{").await;
     // Larger than a message may be, and than any limit of the client that could break the
     // connection.
-    device
-        .publish(&node.topic("live"), vec![b'x'; 4 << 20])
-        .await;
-    device
-        .publish(&node.topic("event"), vec![b'y'; 4 << 20])
-        .await;
+    device.publish(&node.topic("live"), vec![b'x'; 4 << 20]).await;
+    device.publish(&node.topic("event"), vec![b'y'; 4 << 20]).await;
     device.publish("iot/BARN/live", "{}").await;
-    device
-        .publish("iot/stranger/live", node.body(&node.readings([1]), &[]))
-        .await;
-    device
-        .publish(&node.topic("live"), node.body(&node.readings([1]), &[]))
-        .await;
+    device.publish("iot/stranger/live", node.body(&node.readings([1]), &[])).await;
+    device.publish(&node.topic("live"), node.body(&node.readings([1]), &[])).await;
     device.acked(1).await;
-    farm.number("SELECT count(*) FROM ingress_quarantine", 6)
-        .await;
+    farm.number("SELECT count(*) FROM ingress_quarantine", 6).await;
     let query = "SELECT count(*) FROM ingress_quarantine WHERE reason = 'too_large' AND times = 1
         AND octet_length(body) <= 65536";
     farm.number(query, 3).await;
     assert_eq!(device.connects(), 1);
     let text = edge.metrics().render();
-    assert!(
-        text.contains("holdfast_edge_broker_connects_total 2"),
-        "nothing broke a connection"
-    );
+    assert!(text.contains("holdfast_edge_broker_connects_total 2"), "nothing broke a connection");
     // Acknowledged: a new edge is not sent them again.
     edge.stop().await;
     let edge = start(&farm.config).await;
     ready(&edge).await;
-    device
-        .publish(&node.topic("live"), node.body(&node.readings([2]), &[]))
-        .await;
+    device.publish(&node.topic("live"), node.body(&node.readings([2]), &[])).await;
     device.acked(2).await;
-    assert_eq!(
-        farm.site
-            .number("SELECT max(times) FROM ingress_quarantine")
-            .await,
-        1
-    );
+    assert_eq!(farm.site.number("SELECT max(times) FROM ingress_quarantine").await, 1);
     edge.stop().await;
 }
 
@@ -176,12 +129,7 @@ async fn bare_events_are_stored_once_also_those_that_come_while_the_edge_is_away
     let first = event();
     device.publish(&node.topic("event"), first.clone()).await;
     device.publish(&node.topic("event"), first).await;
-    device
-        .publish(
-            &node.topic("event"),
-            compress(event().as_bytes(), 3).unwrap(),
-        )
-        .await;
+    device.publish(&node.topic("event"), compress(event().as_bytes(), 3).unwrap()).await;
     farm.number(STORED, 2).await;
     edge.stop().await;
     for _ in 0..300 {
@@ -220,9 +168,7 @@ async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
     let will = Status::offline(sender.epoch).to_json();
     let last_will = LastWill::new(topic.clone(), will, QoS::AtLeastOnce, true);
     let device = Device::with_will(&farm.address, "barn-1", Some(last_will)).await;
-    device
-        .retain(&topic, online(7, "2026-02-01T10:00:00Z"))
-        .await;
+    device.retain(&topic, online(7, "2026-02-01T10:00:00Z")).await;
 
     // The edge comes later: what the broker kept is shown, and is no sign of life.
     let edge = start(&farm.config).await;
@@ -232,24 +178,16 @@ async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
         )
     };
     farm.number(&status("online", 7), 1).await;
-    farm.number("SELECT count(*) FROM nodes WHERE last_rx_at IS NULL", 1)
-        .await;
-    device
-        .retain(&topic, online(8, "2026-02-01T10:01:00Z"))
-        .await;
-    farm.number("SELECT count(*) FROM nodes WHERE last_rx_at = status_at", 1)
-        .await;
+    farm.number("SELECT count(*) FROM nodes WHERE last_rx_at IS NULL", 1).await;
+    device.retain(&topic, online(8, "2026-02-01T10:01:00Z")).await;
+    farm.number("SELECT count(*) FROM nodes WHERE last_rx_at = status_at", 1).await;
     let heard = farm.site.text("SELECT last_rx_at::text FROM nodes").await;
     device.vanish();
     farm.number(&status("offline", 8), 1).await;
-    assert_eq!(
-        farm.site.text("SELECT last_rx_at::text FROM nodes").await,
-        heard
-    );
+    assert_eq!(farm.site.text("SELECT last_rx_at::text FROM nodes").await, heard);
     let client = farm.site.client().await;
-    let list = edge::registry::list(&client, Timestamp::now(), &farm.config.liveness)
-        .await
-        .unwrap();
+    let list =
+        edge::registry::list(&client, Timestamp::now(), &farm.config.liveness).await.unwrap();
     assert_eq!(list[0].status.as_ref().unwrap()["backlog"], 2);
     edge.stop().await;
 }
@@ -267,23 +205,14 @@ async fn a_broker_that_restarts_loses_nothing() {
     spool.send(&device, 50);
     eventually(LONG, "the edge notices", async || {
         let url = format!("http://{}/readyz", edge.http());
-        http()
-            .get(&url)
-            .send()
-            .await
-            .unwrap()
-            .text()
-            .await
-            .unwrap()
-            .contains("broker")
+        http().get(&url).send().await.unwrap().text().await.unwrap().contains("broker")
     })
     .await
     .unwrap();
     farm.broker.restart().await.unwrap();
     spool.drain(&device, 50, 2_000).await;
     farm.number(STORED, 2_000).await;
-    farm.number("SELECT acked FROM ledger_frontier", 2_000)
-        .await;
+    farm.number("SELECT acked FROM ledger_frontier", 2_000).await;
     ready(&edge).await;
     edge.stop().await;
 }

@@ -60,16 +60,8 @@ impl Device {
                 }
             }
         });
-        tokio::time::timeout(LONG, connects.wait_for(|count| *count > 0))
-            .await
-            .unwrap()
-            .unwrap();
-        Device {
-            client,
-            acks,
-            connects,
-            task,
-        }
+        tokio::time::timeout(LONG, connects.wait_for(|count| *count > 0)).await.unwrap().unwrap();
+        Device { client, acks, connects, task }
     }
 
     /// Publishes, and returns when the broker has it.
@@ -84,16 +76,10 @@ impl Device {
     async fn send(&self, topic: &str, body: impl Into<Vec<u8>>, retain: bool) {
         let options = PublishOptions::new(QoS::AtLeastOnce).retain(retain);
         let sent = async {
-            let notice = self
-                .client
-                .publish_tracked(topic, body.into(), options)
-                .await
-                .unwrap();
+            let notice = self.client.publish_tracked(topic, body.into(), options).await.unwrap();
             notice.wait_async().await.unwrap();
         };
-        tokio::time::timeout(LONG, sent)
-            .await
-            .expect("the broker takes a message");
+        tokio::time::timeout(LONG, sent).await.expect("the broker takes a message");
     }
 
     /// Publishes without waiting for anything.
@@ -106,10 +92,7 @@ impl Device {
     pub(crate) async fn acked(&self, seq: u64) -> Ack {
         let mut acks = self.acks.clone();
         let enough = acks.wait_for(|ack| ack.as_ref().is_some_and(|ack| ack.acked_seq >= seq));
-        let ack = tokio::time::timeout(LONG, enough)
-            .await
-            .expect("an ack comes")
-            .unwrap();
+        let ack = tokio::time::timeout(LONG, enough).await.expect("an ack comes").unwrap();
         ack.clone().unwrap()
     }
 
@@ -142,33 +125,19 @@ pub(crate) struct Spool {
 impl Spool {
     pub(crate) fn new(sender: Sender, records: u64) -> Spool {
         let records = sender.readings(1..=records).into_iter().collect();
-        Spool {
-            sender,
-            records: Arc::new(Mutex::new(records)),
-        }
+        Spool { sender, records: Arc::new(Mutex::new(records)) }
     }
 
     /// Sends what is not acked, in batches, without waiting.
     pub(crate) fn send(&self, device: &Device, batch: usize) {
         if let Some(ack) = device.last_ack() {
-            self.records
-                .lock()
-                .unwrap()
-                .retain(|seq, _| !ack.covers(*seq));
+            self.records.lock().unwrap().retain(|seq, _| !ack.covers(*seq));
         }
-        let records: Vec<(u64, String)> = self
-            .records
-            .lock()
-            .unwrap()
-            .iter()
-            .map(|(seq, event)| (*seq, event.clone()))
-            .collect();
+        let records: Vec<(u64, String)> =
+            self.records.lock().unwrap().iter().map(|(seq, event)| (*seq, event.clone())).collect();
         for part in records.chunks(batch) {
             let part = part.iter().map(|(seq, event)| (*seq, event.as_bytes()));
-            device.throw(
-                &self.sender.topic("backfill"),
-                encode(self.sender.epoch, part, &[]),
-            );
+            device.throw(&self.sender.topic("backfill"), encode(self.sender.epoch, part, &[]));
         }
     }
 
@@ -179,16 +148,11 @@ impl Spool {
                 self.send(device, batch);
                 let mut acks = device.acks.clone();
                 let all = acks.wait_for(|ack| ack.as_ref().is_some_and(|a| a.acked_seq >= last));
-                if tokio::time::timeout(std::time::Duration::from_millis(500), all)
-                    .await
-                    .is_ok()
-                {
+                if tokio::time::timeout(std::time::Duration::from_millis(500), all).await.is_ok() {
                     return;
                 }
             }
         };
-        tokio::time::timeout(LONG, drained)
-            .await
-            .expect("everything is acked at last");
+        tokio::time::timeout(LONG, drained).await.expect("everything is acked at last");
     }
 }

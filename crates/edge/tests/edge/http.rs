@@ -11,26 +11,16 @@ use tokio::net::TcpStream;
 
 fn post(edge: &Edge, node: &str) -> RequestBuilder {
     let url = format!("http://{}/api/v1/nodes/{node}/backfill", edge.http());
-    crate::site::http()
-        .post(url)
-        .header("content-type", "application/json")
+    crate::site::http().post(url).header("content-type", "application/json")
 }
 
 async fn send(edge: &Edge, node: &Sender, body: Vec<u8>) -> Response {
     let secret = node.enrolled.secret.expose();
-    post(edge, &node.node)
-        .bearer_auth(secret)
-        .body(body)
-        .send()
-        .await
-        .unwrap()
+    post(edge, &node.node).bearer_auth(secret).body(body).send().await.unwrap()
 }
 
 async fn error(answer: Response) -> (u16, Value) {
-    (
-        answer.status().as_u16(),
-        answer.json::<Value>().await.unwrap()["error"].clone(),
-    )
+    (answer.status().as_u16(), answer.json::<Value>().await.unwrap()["error"].clone())
 }
 
 #[tokio::test]
@@ -42,19 +32,11 @@ async fn a_batch_is_answered_with_its_ack() {
     let answer = send(&edge, &node, body.clone()).await;
     assert_eq!(answer.status(), 200);
     let ack = Ack::parse(&answer.bytes().await.unwrap()).unwrap();
-    assert_eq!(
-        ack,
-        Ack {
-            epoch: node.epoch,
-            acked_seq: 3_000,
-            ranges: vec![]
-        }
-    );
+    assert_eq!(ack, Ack { epoch: node.epoch, acked_seq: 3_000, ranges: vec![] });
     assert_eq!(device.acked(3_000).await, ack, "the retained ack keeps up");
     let again = send(&edge, &node, body).await;
     assert_eq!(Ack::parse(&again.bytes().await.unwrap()).unwrap(), ack);
-    farm.number("SELECT count(*) FROM telemetry_raw", 3_000)
-        .await;
+    farm.number("SELECT count(*) FROM telemetry_raw", 3_000).await;
     edge.stop().await;
 }
 
@@ -74,28 +56,17 @@ async fn refusals_say_why() {
         post(&edge, "BARN").bearer_auth(node.enrolled.secret.expose()),
     ] {
         let (status, error) = error(request.body(body.clone()).send().await.unwrap()).await;
-        assert_eq!(
-            (status, error["code"].as_str()),
-            (401, Some("unauthorized"))
-        );
+        assert_eq!((status, error["code"].as_str()), (401, Some("unauthorized")));
         assert!(!error.to_string().contains("guess"));
     }
     let theirs = post(&edge, "barn-1").bearer_auth(other.enrolled.secret.expose());
-    assert_eq!(
-        error(theirs.body(body.clone()).send().await.unwrap())
-            .await
-            .0,
-        403
-    );
+    assert_eq!(error(theirs.body(body.clone()).send().await.unwrap()).await.0, 403);
 
     let (status, said) = error(send(&edge, &node, b"{".to_vec()).await).await;
     assert_eq!((status, said["code"].as_str()), (400, Some("malformed")));
     let wrong = json!({"v": 1, "epoch": node.epoch, "records": [{"seq": 0, "event": {}}]});
     let (status, said) = error(send(&edge, &node, wrong.to_string().into_bytes()).await).await;
-    assert_eq!(
-        (status, said["field"].as_str()),
-        (400, Some("records[0].seq"))
-    );
+    assert_eq!((status, said["field"].as_str()), (400, Some("records[0].seq")));
     let wrong = json!({"v": 9, "epoch": node.epoch, "records": [{"seq": 1, "event": {}}]});
     let (status, said) = error(send(&edge, &node, wrong.to_string().into_bytes()).await).await;
     assert_eq!((status, said["code"].as_str()), (400, Some("version")));
@@ -106,35 +77,20 @@ async fn refusals_say_why() {
     let large = send(&edge, &node, vec![b' '; (8 << 20) + 1]).await;
     assert_eq!(large.status(), 413);
     farm.number("SELECT count(*) FROM sync_outbox", 0).await;
-    farm.number(
-        "SELECT count(*) FROM ingress_quarantine WHERE source = 'http'",
-        4,
-    )
-    .await;
+    farm.number("SELECT count(*) FROM ingress_quarantine WHERE source = 'http'", 4).await;
 
     let node_id = "barn-1".parse().unwrap();
-    edge::registry::set_disabled(&farm.config, &node_id, true)
-        .await
-        .unwrap();
+    edge::registry::set_disabled(&farm.config, &node_id, true).await.unwrap();
     // What was remembered of it is looked up again within moments.
     testkit::eventually(LONG, "the node is shut out", async || {
         send(&edge, &node, body.clone()).await.status() == 403
     })
     .await
     .unwrap();
-    edge::registry::set_disabled(&farm.config, &node_id, false)
-        .await
-        .unwrap();
-    assert_eq!(
-        send(&edge, &node, body).await.status(),
-        200,
-        "and let in at once"
-    );
+    edge::registry::set_disabled(&farm.config, &node_id, false).await.unwrap();
+    assert_eq!(send(&edge, &node, body).await.status(), 200, "and let in at once");
     let text = edge.metrics().render();
-    assert!(
-        text.contains("holdfast_edge_uploads_refused_total{status=\"401\"} 5"),
-        "{text}"
-    );
+    assert!(text.contains("holdfast_edge_uploads_refused_total{status=\"401\"} 5"), "{text}");
     edge.stop().await;
 }
 
@@ -143,26 +99,14 @@ async fn a_new_secret_works_at_once_and_one_bad_record_fails_alone() {
     let farm = Farm::new("http_rotate").await;
     let edge = start(&farm.config).await;
     let (mut node, _) = farm.node("barn-1").await;
-    assert_eq!(
-        send(&edge, &node, node.body(&node.readings([1]), &[]))
-            .await
-            .status(),
-        200
-    );
+    assert_eq!(send(&edge, &node, node.body(&node.readings([1]), &[])).await.status(), 200);
     let mut request = crate::site::enrolment("barn-1", node.tenant);
     request.rotate = true;
-    node.enrolled = edge::registry::enroll(&farm.config, &request)
-        .await
-        .unwrap();
+    node.enrolled = edge::registry::enroll(&farm.config, &request).await.unwrap();
     let mut records = node.readings([2, 3, 4]);
     records[1].1 = "{}".to_owned();
     let answer = send(&edge, &node, node.body(&records, &[])).await;
-    assert_eq!(
-        Ack::parse(&answer.bytes().await.unwrap())
-            .unwrap()
-            .acked_seq,
-        4
-    );
+    assert_eq!(Ack::parse(&answer.bytes().await.unwrap()).unwrap().acked_seq, 4);
     farm.number("SELECT count(*) FROM sync_outbox", 3).await;
     edge.stop().await;
 }
@@ -170,10 +114,7 @@ async fn a_new_secret_works_at_once_and_one_bad_record_fails_alone() {
 #[tokio::test]
 async fn more_uploads_than_allowed_are_told_to_come_back() {
     let farm = Farm::new("http_busy").await;
-    let pairs = [
-        ("MQTT_ADDRESS", farm.address.as_str()),
-        ("HTTP_MAX_UPLOADS", "1"),
-    ];
+    let pairs = [("MQTT_ADDRESS", farm.address.as_str()), ("HTTP_MAX_UPLOADS", "1")];
     let edge = start(&crate::site::config(farm.site.database.url(), &pairs)).await;
     let (node, _) = farm.node("barn-1").await;
     // Two uploads whose bodies never end: the one that is refused shows that the other has the place.

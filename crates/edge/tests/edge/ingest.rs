@@ -18,11 +18,7 @@ async fn a_batch_is_in_every_table_it_belongs_to() {
     let committed = site.ingest(&[node.message("backfill", body)]).await;
 
     assert_eq!(committed.tally.stored, 4);
-    let ack = Ack {
-        epoch: node.epoch,
-        acked_seq: 4,
-        ranges: vec![],
-    };
+    let ack = Ack { epoch: node.epoch, acked_seq: 4, ranges: vec![] };
     assert_eq!(committed.acks, [("barn-1".parse().unwrap(), ack)]);
     let query = "SELECT count(*) FROM telemetry_raw WHERE stream = 'barn-1' AND seq BETWEEN 1 AND 3
         AND metric_type = 'temperature' AND metric_value = 26.4 AND unit = 'C' AND farm_id IS NULL
@@ -36,11 +32,7 @@ async fn a_batch_is_in_every_table_it_belongs_to() {
     let query =
         "SELECT format('%s %s %s %s', acked, received, lost, stored_count) FROM ledger_frontier";
     assert_eq!(site.text(query).await, "4 {1,4} {} 4");
-    assert_eq!(
-        site.number("SELECT count FROM ledger_block WHERE block = 0")
-            .await,
-        4
-    );
+    assert_eq!(site.number("SELECT count FROM ledger_block WHERE block = 0").await, 4);
     assert_eq!(site.number("SELECT stored_count FROM nodes").await, 4);
 }
 
@@ -66,40 +58,20 @@ async fn the_same_batch_twice_leaves_every_table_as_it_was() {
     let before = site.snapshot().await;
     let second = site.ingest(&messages).await;
     assert_eq!(second.tally.stored, 0);
-    assert_eq!(
-        second.tally.duplicate, 7,
-        "all but the bad bare event have a sequence or an id"
-    );
-    assert_eq!(
-        second.acks, first.acks,
-        "a batch that brings nothing new is acknowledged again"
-    );
+    assert_eq!(second.tally.duplicate, 7, "all but the bad bare event have a sequence or an id");
+    assert_eq!(second.acks, first.acks, "a batch that brings nothing new is acknowledged again");
     assert_eq!(site.snapshot().await, before);
     // Both in one transaction, and the records one by one.
-    site.ingest(&[
-        messages[0].clone(),
-        messages[1].clone(),
-        messages[0].clone(),
-    ])
-    .await;
+    site.ingest(&[messages[0].clone(), messages[1].clone(), messages[0].clone()]).await;
     for record in &records {
-        site.ingest(&[node.batch(std::slice::from_ref(record), &[])])
-            .await;
+        site.ingest(&[node.batch(std::slice::from_ref(record), &[])]).await;
     }
     let after = site.snapshot().await;
     let still = |tables: &[(&str, Vec<String>)]| {
-        let kept = tables
-            .iter()
-            .filter(|(table, _)| !["nodes", "devices"].contains(table));
-        kept.cloned()
-            .map(|(t, rows)| (t.to_owned(), rows))
-            .collect::<Vec<_>>()
+        let kept = tables.iter().filter(|(table, _)| !["nodes", "devices"].contains(table));
+        kept.cloned().map(|(t, rows)| (t.to_owned(), rows)).collect::<Vec<_>>()
     };
-    assert_eq!(
-        still(&after),
-        still(&before),
-        "only liveness follows a new receipt"
-    );
+    assert_eq!(still(&after), still(&before), "only liveness follows a new receipt");
 }
 
 #[tokio::test]
@@ -113,28 +85,20 @@ async fn a_replay_after_the_cache_has_forgotten_changes_nothing() {
     let client = site.client().await;
     let age = "UPDATE ingress_dedupe SET first_seen_at = now() - interval '73 hours'";
     client.execute(age, &[]).await.unwrap();
-    let swept = edge::sweep_dedupe(&site.config.database, site.config.dedupe_ttl)
-        .await
-        .unwrap();
+    let swept = edge::sweep_dedupe(&site.config.database, site.config.dedupe_ttl).await.unwrap();
     assert_eq!(swept, Some(21));
     let before = site.snapshot().await;
     let committed = site.ingest(&messages).await;
     assert_eq!(committed.tally.duplicate, 21);
     assert_eq!(committed.tally.cloned, 0);
     let forgotten = |tables: Vec<(&'static str, Vec<String>)>| {
-        tables
-            .into_iter()
-            .filter(|(table, _)| *table != "ingress_dedupe")
-            .collect::<Vec<_>>()
+        tables.into_iter().filter(|(table, _)| *table != "ingress_dedupe").collect::<Vec<_>>()
     };
     assert_eq!(forgotten(site.snapshot().await), forgotten(before));
 
     // The sampler retries under a new sequence what was stored long ago: the store itself refuses
     // it.
-    client
-        .execute("DELETE FROM ingress_dedupe", &[])
-        .await
-        .unwrap();
+    client.execute("DELETE FROM ingress_dedupe", &[]).await.unwrap();
     let retried = (26, records[0].1.clone());
     let committed = site.ingest(&[node.batch(&[retried], &[])]).await;
     assert_eq!((committed.tally.duplicate, committed.tally.stored), (1, 0));
@@ -146,11 +110,8 @@ async fn a_replay_after_the_cache_has_forgotten_changes_nothing() {
 async fn the_sweep_keeps_what_is_young() {
     let site = Site::new("sweep").await;
     let node = site.enroll("barn-1").await;
-    site.ingest(&[node.batch(&node.readings(1..=10), &[])])
-        .await;
-    let swept = edge::sweep_dedupe(&site.config.database, site.config.dedupe_ttl)
-        .await
-        .unwrap();
+    site.ingest(&[node.batch(&node.readings(1..=10), &[])]).await;
+    let swept = edge::sweep_dedupe(&site.config.database, site.config.dedupe_ttl).await.unwrap();
     assert_eq!(swept, Some(0));
     assert_eq!(site.number("SELECT count(*) FROM ingress_dedupe").await, 10);
 }
@@ -160,9 +121,7 @@ async fn a_sampler_that_retries_is_stored_once_and_both_sequences_count() {
     let site = Site::new("retry").await;
     let node = site.enroll("barn-1").await;
     let event = node.reading().to_string();
-    let committed = site
-        .ingest(&[node.batch(&[(1, event.clone()), (2, event)], &[])])
-        .await;
+    let committed = site.ingest(&[node.batch(&[(1, event.clone()), (2, event)], &[])]).await;
     assert_eq!((committed.tally.stored, committed.tally.duplicate), (1, 1));
     assert_eq!(committed.acks[0].1.acked_seq, 2);
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 1);
@@ -176,10 +135,7 @@ async fn gaps_are_kept_and_what_arrives_after_all_is_recovered() {
     let records = node.readings([1, 2, 10, 20]);
     let committed = site.ingest(&[node.batch(&records, &[gap(3, 8)])]).await;
     let ack = &committed.acks[0].1;
-    assert_eq!(
-        (ack.acked_seq, ack.ranges.as_slice()),
-        (8, [(10, 10), (20, 20)].as_slice())
-    );
+    assert_eq!((ack.acked_seq, ack.ranges.as_slice()), (8, [(10, 10), (20, 20)].as_slice()));
     let tombstone = "SELECT format('%s %s %s %s %s', from_seq, to_seq, count, reason, origin)
         FROM ledger_tombstone";
     assert_eq!(site.text(tombstone).await, "3 8 6 drop_oldest node");
@@ -188,21 +144,13 @@ async fn gaps_are_kept_and_what_arrives_after_all_is_recovered() {
     assert_eq!((committed.tally.recovered, committed.tally.stored), (1, 0));
     let query =
         "SELECT format('%s %s %s %s', acked, received, lost, lost_count) FROM ledger_frontier";
-    assert_eq!(
-        site.text(query).await,
-        "8 {1,2,5,5,10,10,20,20} {3,4,6,8} 5"
-    );
+    assert_eq!(site.text(query).await, "8 {1,2,5,5,10,10,20,20} {3,4,6,8} 5");
     assert_eq!(site.number("SELECT recovered_count FROM nodes").await, 1);
     // The gap again does not take back what was received.
-    let committed = site
-        .ingest(&[node.batch(&[], &[gap(3, 8), gap(9, 9)])])
-        .await;
+    let committed = site.ingest(&[node.batch(&[], &[gap(3, 8), gap(9, 9)])]).await;
     assert_eq!(committed.tally.lost, 1);
     assert_eq!(committed.acks[0].1.acked_seq, 10);
-    assert_eq!(
-        site.number("SELECT count(*) FROM ledger_tombstone").await,
-        2
-    );
+    assert_eq!(site.number("SELECT count(*) FROM ledger_tombstone").await, 2);
 }
 
 #[tokio::test]
@@ -216,13 +164,8 @@ async fn a_re_imaged_node_starts_anew_beside_its_past() {
     assert_eq!(committed.acks[0].1.acked_seq, 2);
     let client = site.client().await;
     let now = Timestamp::now();
-    let nodes = edge::registry::list(&client, now, &site.config.liveness)
-        .await
-        .unwrap();
-    assert_eq!(
-        (nodes[0].epochs, nodes[0].acked, nodes[0].stored),
-        (2, 2, 7)
-    );
+    let nodes = edge::registry::list(&client, now, &site.config.liveness).await.unwrap();
+    assert_eq!((nodes[0].epochs, nodes[0].acked, nodes[0].stored), (2, 2, 7));
     assert_eq!(nodes[0].epoch, Some(node.epoch.uuid()));
 }
 
@@ -257,38 +200,16 @@ async fn replay_never_turns_liveness_back() {
         // Received earlier by another replica, committed later.
         ("2026-01-01T00:00:00Z", None, "2026-02-01T09:00:00Z", false),
         // Clocks that are wrong say nothing about freshness.
-        (
-            "2026-02-01T10:00:02Z",
-            Some("unset"),
-            "2026-02-01T10:00:02Z",
-            false,
-        ),
+        ("2026-02-01T10:00:02Z", Some("unset"), "2026-02-01T10:00:02Z", false),
         ("2099-02-01T10:00:02Z", None, "2026-02-01T10:00:02Z", false),
         // What the broker kept says nothing about now.
         ("2026-01-01T00:00:00Z", None, "2026-03-01T10:00:00Z", true),
     ];
     for (index, (time, clock, received, retained)) in steps.into_iter().enumerate() {
-        site.ingest(&[send(sample(time, clock), received, retained)])
-            .await;
-        let rx = if index == 0 {
-            "2026-02-01 10:00:01"
-        } else {
-            "2026-02-01 10:00:02"
-        };
-        assert_eq!(
-            site.text(seen).await,
-            format!("{rx} 2026-02-01 10:00:00"),
-            "step {index}"
-        );
+        site.ingest(&[send(sample(time, clock), received, retained)]).await;
+        let rx = if index == 0 { "2026-02-01 10:00:01" } else { "2026-02-01 10:00:02" };
+        assert_eq!(site.text(seen).await, format!("{rx} 2026-02-01 10:00:00"), "step {index}");
     }
-    assert_eq!(
-        site.number("SELECT count(*) FROM telemetry_raw").await,
-        6,
-        "all are stored"
-    );
-    assert_eq!(
-        site.number("SELECT count(*) FROM telemetry_raw_default")
-            .await,
-        1
-    );
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 6, "all are stored");
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw_default").await, 1);
 }

@@ -1,9 +1,6 @@
 //! The edge against real servers: a database per test, a broker per test.
 
-#![expect(
-    clippy::unwrap_used,
-    reason = "a test whose ground cannot be laid has failed"
-)]
+#![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
 mod broker;
 mod cloned;

@@ -14,10 +14,7 @@ async fn private() -> (tempfile::TempDir, Postgres, String) {
     let folder = tempfile::tempdir().unwrap();
     // The server runs as another user when the test runs as root.
     std::fs::set_permissions(folder.path(), PermissionsExt::from_mode(0o755)).unwrap();
-    let options = PostgresOptions {
-        durable: false,
-        ..PostgresOptions::default()
-    };
+    let options = PostgresOptions { durable: false, ..PostgresOptions::default() };
     let server = Postgres::start(folder.path(), options).await.unwrap();
     let url = server.url("postgres");
     (folder, server, url)
@@ -28,10 +25,7 @@ async fn nothing_is_acknowledged_while_the_database_is_away_and_nothing_is_lost(
     let (_folder, mut server, url) = private().await;
     let broker = testkit::mosquitto().await.unwrap();
     let address = broker.url();
-    let pairs = [
-        ("MQTT_ADDRESS", address.as_str()),
-        ("INGRESS_STALL_AFTER", "1s"),
-    ];
+    let pairs = [("MQTT_ADDRESS", address.as_str()), ("INGRESS_STALL_AFTER", "1s")];
     let config = config(&url, &pairs);
     let edge = start(&config).await;
     ready(&edge).await;
@@ -53,29 +47,14 @@ async fn nothing_is_acknowledged_while_the_database_is_away_and_nothing_is_lost(
         let answer = client.get(format!("{http}/readyz")).send().await.unwrap();
         let (status, text) = (answer.status(), answer.text().await.unwrap());
         let said = text.contains("waited") && text.contains("database");
-        if status == 503 && said {
-            Ok(())
-        } else {
-            Err(text)
-        }
+        if status == 503 && said { Ok(()) } else { Err(text) }
     })
     .await
     .unwrap();
-    assert_eq!(
-        client
-            .get(format!("{http}/healthz"))
-            .send()
-            .await
-            .unwrap()
-            .status(),
-        200
-    );
+    assert_eq!(client.get(format!("{http}/healthz")).send().await.unwrap().status(), 200);
     let later = device.last_ack().unwrap().acked_seq;
     // A commit may have been under way when the server died; after that, nothing.
-    assert!(
-        later < 2_000,
-        "acked {later} after {acked} without a database"
-    );
+    assert!(later < 2_000, "acked {later} after {acked} without a database");
 
     // The edge dies with what it holds. Had it acknowledged a bare event, nobody would send it
     // again.
@@ -90,10 +69,7 @@ async fn nothing_is_acknowledged_while_the_database_is_away_and_nothing_is_lost(
     })
     .await
     .unwrap();
-    assert_eq!(
-        number(&client, "SELECT count(*) FROM telemetry_raw").await,
-        2_050
-    );
+    assert_eq!(number(&client, "SELECT count(*) FROM telemetry_raw").await, 2_050);
 
     // Killed again under an edge that stays: it goes on by itself.
     server.kill().await.unwrap();
@@ -118,17 +94,10 @@ async fn nothing_is_acknowledged_before_its_commit() {
     let (node, device) = farm.node("barn-1").await;
     let mut blocker = farm.site.client().await;
     let transaction = blocker.transaction().await.unwrap();
-    transaction
-        .batch_execute("LOCK TABLE sync_outbox IN EXCLUSIVE MODE")
-        .await
-        .unwrap();
-    device
-        .publish(&node.topic("live"), node.body(&node.readings([1]), &[]))
-        .await;
+    transaction.batch_execute("LOCK TABLE sync_outbox IN EXCLUSIVE MODE").await.unwrap();
+    device.publish(&node.topic("live"), node.body(&node.readings([1]), &[])).await;
     for _ in 0..5 {
-        device
-            .publish(&node.topic("event"), node.reading().to_string())
-            .await;
+        device.publish(&node.topic("event"), node.reading().to_string()).await;
     }
     farm.number(
         "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'
@@ -137,9 +106,7 @@ async fn nothing_is_acknowledged_before_its_commit() {
     )
     .await;
     eventually(LONG, "the edge holds every message", async || {
-        edge.metrics()
-            .render()
-            .contains("holdfast_edge_waiting_messages 6")
+        edge.metrics().render().contains("holdfast_edge_waiting_messages 6")
     })
     .await
     .unwrap();
@@ -148,7 +115,6 @@ async fn nothing_is_acknowledged_before_its_commit() {
     drop(transaction);
     // What was not acknowledged comes again.
     let edge = start(&farm.config).await;
-    farm.number("SELECT count(*) FROM sync_outbox WHERE stream IS NULL", 5)
-        .await;
+    farm.number("SELECT count(*) FROM sync_outbox WHERE stream IS NULL", 5).await;
     edge.stop().await;
 }

@@ -6,12 +6,7 @@ use event::id::{EventId, TenantId};
 use serde_json::json;
 
 fn reasons(committed: &edge::ingress::Committed) -> Vec<(Reason, u64)> {
-    committed
-        .tally
-        .quarantined
-        .iter()
-        .map(|(reason, count)| (*reason, *count))
-        .collect()
+    committed.tally.quarantined.iter().map(|(reason, count)| (*reason, *count)).collect()
 }
 
 #[tokio::test]
@@ -35,35 +30,18 @@ async fn bad_records_go_aside_and_their_sequences_count() {
     ];
     let committed = site.ingest(&[node.batch(&records, &[])]).await;
     assert_eq!(committed.tally.stored, 2);
-    assert_eq!(
-        reasons(&committed),
-        [(Reason::InvalidEvent, 5), (Reason::TenantMismatch, 1)]
-    );
-    assert_eq!(
-        committed.acks[0].1.acked_seq, 8,
-        "what is safe here need not be sent again"
-    );
+    assert_eq!(reasons(&committed), [(Reason::InvalidEvent, 5), (Reason::TenantMismatch, 1)]);
+    assert_eq!(committed.acks[0].1.acked_seq, 8, "what is safe here need not be sent again");
     let query = "SELECT count(*) FROM ingress_quarantine WHERE accounted AND node_id = 'barn-1'
         AND tenant_id IS NOT NULL AND seq BETWEEN 2 AND 7 AND octet_length(body) = body_bytes";
     assert_eq!(site.number(query).await, 6);
     let query = "SELECT convert_from(body, 'UTF8') FROM ingress_quarantine WHERE seq = 6";
     assert_eq!(site.text(query).await, "[1, 2, 3]");
-    assert_eq!(
-        site.number("SELECT quarantined_count FROM ledger_frontier")
-            .await,
-        6
-    );
+    assert_eq!(site.number("SELECT quarantined_count FROM ledger_frontier").await, 6);
     let other = "SELECT count(*) FROM sync_outbox WHERE tenant_id <> (SELECT tenant_id FROM nodes)";
-    assert_eq!(
-        site.number(other).await,
-        0,
-        "nothing reached another tenant"
-    );
+    assert_eq!(site.number(other).await, 0, "nothing reached another tenant");
     let detail = "SELECT string_agg(detail, '|') FROM ingress_quarantine";
-    assert!(
-        !site.text(detail).await.contains("trace-1"),
-        "a detail shows no payload"
-    );
+    assert!(!site.text(detail).await.contains("trace-1"), "a detail shows no payload");
 }
 
 #[tokio::test]
@@ -76,15 +54,9 @@ async fn unreadable_messages_go_aside_whole_and_are_counted() {
         (b"{".to_vec(), Reason::Unreadable),
         (b"\xff\xfe".to_vec(), Reason::Unreadable),
         (version.to_string().into_bytes(), Reason::Unreadable),
-        (
-            zstd::bulk::compress(&vec![b' '; 64 << 20], 1).unwrap(),
-            Reason::TooLarge,
-        ),
+        (zstd::bulk::compress(&vec![b' '; 64 << 20], 1).unwrap(), Reason::TooLarge),
         (vec![b' '; (1 << 20) + 1], Reason::TooLarge),
-        (
-            [0x28, 0xb5, 0x2f, 0xfd, 1, 2, 3].to_vec(),
-            Reason::Unreadable,
-        ),
+        ([0x28, 0xb5, 0x2f, 0xfd, 1, 2, 3].to_vec(), Reason::Unreadable),
     ];
     for (body, reason) in bad {
         let messages = [node.message("backfill", body), good.clone()];
@@ -97,11 +69,7 @@ async fn unreadable_messages_go_aside_whole_and_are_counted() {
     assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 2);
     let query = "SELECT count(*) FROM ingress_quarantine WHERE times = 2 AND NOT accounted
         AND octet_length(body) <= 65536";
-    assert_eq!(
-        site.number(query).await,
-        6,
-        "a message that comes again is counted, not piled up"
-    );
+    assert_eq!(site.number(query).await, 6, "a message that comes again is counted, not piled up");
 }
 
 #[tokio::test]
@@ -129,10 +97,7 @@ async fn foreign_topics_and_senders_go_aside() {
     let stranger = Incoming::new(Source::Mqtt, "iot/stranger/live", body.clone().into());
     let ack = node.message("ack", "{}");
     let committed = site.ingest(&[stranger.clone(), ack]).await;
-    assert_eq!(
-        reasons(&committed),
-        [(Reason::Topic, 1), (Reason::UnknownNode, 1)]
-    );
+    assert_eq!(reasons(&committed), [(Reason::Topic, 1), (Reason::UnknownNode, 1)]);
     // However many batches a stranger sends, they share a row.
     let other = Incoming::new(
         Source::Mqtt,
@@ -143,18 +108,13 @@ async fn foreign_topics_and_senders_go_aside() {
     let query = "SELECT times FROM ingress_quarantine WHERE node_id = 'stranger'";
     assert_eq!(site.number(query).await, 3);
 
-    edge::registry::set_disabled(&site.config, &"barn-1".parse().unwrap(), true)
-        .await
-        .unwrap();
+    edge::registry::set_disabled(&site.config, &"barn-1".parse().unwrap(), true).await.unwrap();
     let pool = pg::Pool::new(&site.config.database).unwrap();
     let writer = edge::ingress::Writer::new(pool, edge::metrics::Metrics::new().into());
     let batch = node.batch(&node.readings([1]), &[]);
     let committed = writer.ingest(std::slice::from_ref(&batch)).await.unwrap();
     assert_eq!(reasons(&committed), [(Reason::DisabledNode, 1)]);
-    assert!(
-        committed.acks.is_empty(),
-        "the node keeps what was not taken"
-    );
+    assert!(committed.acks.is_empty(), "the node keeps what was not taken");
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 0);
 }
 
@@ -163,22 +123,13 @@ async fn refused_messages_of_one_node_have_a_bound() {
     let site = Site::new("overflow").await;
     let node = site.enroll("barn-1").await;
     let noise = |range: std::ops::Range<usize>| -> Vec<Incoming> {
-        range
-            .map(|n| node.message("live", format!("noise {n}")))
-            .collect()
+        range.map(|n| node.message("live", format!("noise {n}"))).collect()
     };
     site.ingest(&noise(0..1000)).await;
     let committed = site.ingest(&noise(1000..1200)).await;
     assert_eq!(reasons(&committed), [(Reason::Unreadable, 200)]);
-    assert_eq!(
-        site.number("SELECT count(*) FROM ingress_quarantine").await,
-        1001
-    );
-    assert_eq!(
-        site.number("SELECT max(times) FROM ingress_quarantine")
-            .await,
-        200
-    );
+    assert_eq!(site.number("SELECT count(*) FROM ingress_quarantine").await, 1001);
+    assert_eq!(site.number("SELECT max(times) FROM ingress_quarantine").await, 200);
 }
 
 #[tokio::test]
@@ -195,19 +146,13 @@ async fn a_ledger_with_too_many_holes_takes_no_more() {
         let committed = site.ingest(&[node.message("backfill", body)]).await;
         assert_eq!(committed.acks.len(), 1);
     }
-    let before = site
-        .text("SELECT md5(received::text) FROM ledger_frontier")
-        .await;
+    let before = site.text("SELECT md5(received::text) FROM ledger_frontier").await;
     // Its first record would fit; it is taken whole or not at all, and its ids are not remembered.
     let late = node.readings([2, 40_000, 40_002]);
     let committed = site.ingest(&[node.batch(&late, &[])]).await;
     assert_eq!(reasons(&committed), [(Reason::TooManyIslands, 1)]);
     assert!(committed.acks.is_empty());
-    assert_eq!(
-        site.text("SELECT md5(received::text) FROM ledger_frontier")
-            .await,
-        before
-    );
+    assert_eq!(site.text("SELECT md5(received::text) FROM ledger_frontier").await, before);
     // The node fills the hole below, and then the same batch is taken and stored.
     let below: Vec<(u64, String)> = (0..2_000).map(|n| (1 + 2 * n, event.clone())).collect();
     site.ingest(&[node.batch(&below, &[])]).await;
@@ -231,11 +176,8 @@ async fn an_id_of_another_tenant_is_not_theirs_to_take() {
     site.ingest(&[second]).await;
     assert_eq!(site.snapshot().await, before);
     event["event_id"] = json!(EventId::mint());
-    site.ingest(&[ours.batch(&[(2, event.to_string())], &[])])
-        .await;
-    let committed = site
-        .ingest(&[theirs.batch(&[(2, event.to_string())], &[])])
-        .await;
+    site.ingest(&[ours.batch(&[(2, event.to_string())], &[])]).await;
+    let committed = site.ingest(&[theirs.batch(&[(2, event.to_string())], &[])]).await;
     assert_eq!(reasons(&committed), [(Reason::IdTaken, 1)]);
     assert_eq!(committed.acks[0].1.acked_seq, 2);
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 2);
@@ -265,11 +207,7 @@ async fn a_row_that_the_database_refuses_is_isolated() {
     let committed = site.ingest(&messages).await;
     assert_eq!(committed.tally.stored, 47);
     assert_eq!(reasons(&committed), [(Reason::Refused, 3)]);
-    let acked: Vec<u64> = committed
-        .acks
-        .iter()
-        .map(|(_, ack)| ack.acked_seq)
-        .collect();
+    let acked: Vec<u64> = committed.acks.iter().map(|(_, ack)| ack.acked_seq).collect();
     assert_eq!(acked.len(), 2);
     assert!(acked.contains(&42) && acked.contains(&9), "{acked:?}");
     let query = "SELECT string_agg(DISTINCT detail, '|') FROM ingress_quarantine";
@@ -295,8 +233,5 @@ async fn a_refused_row_is_found_in_a_large_batch_too() {
     let committed = site.ingest(&[node.message("backfill", body)]).await;
     assert_eq!(committed.tally.stored, 3_999);
     assert_eq!(reasons(&committed), [(Reason::Refused, 1)]);
-    assert_eq!(
-        committed.acks.last().map(|(_, ack)| ack.acked_seq),
-        Some(4_000)
-    );
+    assert_eq!(committed.acks.last().map(|(_, ack)| ack.acked_seq), Some(4_000));
 }

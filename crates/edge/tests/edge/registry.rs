@@ -20,24 +20,16 @@ async fn a_node_is_let_in_once_and_rotated_on_request() {
     let mut request = enrolment("barn-1", tenant);
     let first = registry::enroll(&site.config, &request).await.unwrap();
     assert!(!first.rotated && !first.broker_files_written);
-    assert!(matches!(
-        registry::enroll(&site.config, &request).await,
-        Err(Error::Enrolled(_))
-    ));
+    assert!(matches!(registry::enroll(&site.config, &request).await, Err(Error::Enrolled(_))));
     request.rotate = true;
     request.tenant_id = TenantId::mint();
-    assert!(matches!(
-        registry::enroll(&site.config, &request).await,
-        Err(Error::OtherTenant(_))
-    ));
+    assert!(matches!(registry::enroll(&site.config, &request).await, Err(Error::OtherTenant(_))));
     request.tenant_id = tenant;
     let second = registry::enroll(&site.config, &request).await.unwrap();
     assert!(second.rotated);
     assert_ne!(first.secret, second.secret);
     assert_eq!(first.device_id, second.device_id, "what is not given stays");
-    let kept = site
-        .text("SELECT encode(secret_hash, 'hex') || broker_hash FROM nodes")
-        .await;
+    let kept = site.text("SELECT encode(secret_hash, 'hex') || broker_hash FROM nodes").await;
     assert!(!kept.contains(second.secret.expose()));
     for name in ["holdfast-edge", site.config.broker_user.0.as_str()] {
         let reserved = registry::enroll(&site.config, &enrolment(name, tenant)).await;
@@ -55,55 +47,32 @@ async fn the_printed_configuration_is_what_a_node_reads() {
         ("PUBLIC_HTTP_ADDRESS", "https://edge.example"),
     ];
     let config = config(site.database.url(), &pairs);
-    let enrolled = registry::enroll(&config, &enrolment("barn-1", TenantId::mint()))
-        .await
-        .unwrap();
+    let enrolled = registry::enroll(&config, &enrolment("barn-1", TenantId::mint())).await.unwrap();
     let secret = enrolled.secret.expose();
     let expected = format!(
         "mqtt.address = \"mqtts://edge.example:8883\"\nmqtt.password = \"{secret}\"\n\
          http.address = \"https://edge.example\"\nhttp.secret = \"{secret}\"\n"
     );
-    assert!(
-        enrolled
-            .node_config
-            .starts_with("[node]\nnode_id = \"barn-1\"\ntenant_id = \"")
-    );
-    assert!(
-        enrolled.node_config.ends_with(&expected),
-        "{}",
-        enrolled.node_config
-    );
-    assert!(
-        !format!("{enrolled:?}").contains("secret: \""),
-        "{enrolled:?}"
-    );
+    assert!(enrolled.node_config.starts_with("[node]\nnode_id = \"barn-1\"\ntenant_id = \""));
+    assert!(enrolled.node_config.ends_with(&expected), "{}", enrolled.node_config);
+    assert!(!format!("{enrolled:?}").contains("secret: \""), "{enrolled:?}");
 }
 
 #[tokio::test]
 async fn the_list_tells_who_is_there() {
     let site = Site::new("list").await;
     let (_never, heard) = (site.enroll("barn-0").await, site.enroll("barn-1").await);
-    site.ingest(&[heard.batch(&heard.readings(1..=3), &[])])
-        .await;
+    site.ingest(&[heard.batch(&heard.readings(1..=3), &[])]).await;
     let client = site.client().await;
     let now = Timestamp::now();
-    let list = registry::list(&client, now, &site.config.liveness)
-        .await
-        .unwrap();
-    assert_eq!(
-        list.iter().map(|n| n.state).collect::<Vec<_>>(),
-        [State::Never, State::Online]
-    );
+    let list = registry::list(&client, now, &site.config.liveness).await.unwrap();
+    assert_eq!(list.iter().map(|n| n.state).collect::<Vec<_>>(), [State::Never, State::Online]);
     assert_eq!((list[1].acked, list[1].received, list[1].stored), (3, 3, 3));
     let later = now + Duration::from_secs(600);
-    let list = registry::list(&client, later, &site.config.liveness)
-        .await
-        .unwrap();
+    let list = registry::list(&client, later, &site.config.liveness).await.unwrap();
     assert_eq!(list[1].state, State::Late);
     let later = now + Duration::from_secs(3600);
-    let list = registry::list(&client, later, &site.config.liveness)
-        .await
-        .unwrap();
+    let list = registry::list(&client, later, &site.config.liveness).await.unwrap();
     assert_eq!(list[1].state, State::Offline);
 }
 
@@ -118,10 +87,7 @@ async fn log_in(
         tls: mqtt::Tls::default(),
         credentials: Some(Credentials::new(user, password)),
     };
-    let session = Session {
-        client_id: format!("test-{user}"),
-        ..Session::default()
-    };
+    let session = Session { client_id: format!("test-{user}"), ..Session::default() };
     let (client, mut events) = broker.connect(&session).unwrap();
     match events.poll().await {
         Ok(_) => Ok((client, events)),
@@ -133,10 +99,7 @@ async fn log_in(
 async fn subscribe(client: &AsyncClient, events: &mut EventLoop) {
     client.subscribe("iot/#", QoS::AtLeastOnce).await.unwrap();
     let heard = async {
-        while !matches!(
-            events.poll().await.unwrap(),
-            Event::Incoming(Packet::SubAck(_))
-        ) {}
+        while !matches!(events.poll().await.unwrap(), Event::Incoming(Packet::SubAck(_))) {}
     };
     tokio::time::timeout(LONG, heard).await.unwrap();
 }
@@ -157,15 +120,10 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     // The broker gives up root; its files belong to whoever owns the folder, who must be able to
     // enter it.
     let (passwords, acl) = files(folder.path());
-    let pairs = [
-        ("BROKER_PASSWORD_FILE", passwords.as_str()),
-        ("BROKER_ACL_FILE", acl.as_str()),
-    ];
+    let pairs = [("BROKER_PASSWORD_FILE", passwords.as_str()), ("BROKER_ACL_FILE", acl.as_str())];
     let config = config(site.database.url(), &pairs);
     let tenant = TenantId::mint();
-    let one = registry::enroll(&config, &enrolment("barn-1", tenant))
-        .await
-        .unwrap();
+    let one = registry::enroll(&config, &enrolment("barn-1", tenant)).await.unwrap();
     assert!(one.broker_files_written);
     let options = MosquittoOptions {
         password_file: Some(passwords.into()),
@@ -174,9 +132,7 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     };
     let mut broker = testkit::Broker::start(options).await.unwrap();
     let address = broker.url();
-    let two = registry::enroll(&config, &enrolment("barn-2", tenant))
-        .await
-        .unwrap();
+    let two = registry::enroll(&config, &enrolment("barn-2", tenant)).await.unwrap();
     broker.reload();
     let secret = two.secret.expose();
     eventually(LONG, "the new node can log in", async || {
@@ -184,25 +140,15 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     })
     .await
     .unwrap();
-    for (user, password) in [
-        ("barn-1", secret),
-        ("barn-3", secret),
-        ("holdfast-edge", "wrong"),
-    ] {
+    for (user, password) in [("barn-1", secret), ("barn-3", secret), ("holdfast-edge", "wrong")] {
         let refused = log_in(&address, user, password).await.err().unwrap();
-        assert!(
-            matches!(refused, Trouble::Refused(_)),
-            "{user}: {refused:?}"
-        );
+        assert!(matches!(refused, Trouble::Refused(_)), "{user}: {refused:?}");
     }
 
-    let (edge, mut edge_events) = log_in(&address, "holdfast-edge", "the edge's own")
-        .await
-        .unwrap();
+    let (edge, mut edge_events) =
+        log_in(&address, "holdfast-edge", "the edge's own").await.unwrap();
     subscribe(&edge, &mut edge_events).await;
-    let (node, mut node_events) = log_in(&address, "barn-1", one.secret.expose())
-        .await
-        .unwrap();
+    let (node, mut node_events) = log_in(&address, "barn-1", one.secret.expose()).await.unwrap();
     subscribe(&node, &mut node_events).await;
     let options = || PublishOptions::new(QoS::AtLeastOnce);
     let forbidden = [
@@ -217,9 +163,7 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     for topic in forbidden.into_iter().chain(allowed) {
         node.publish(topic, "hello", options()).await.unwrap();
     }
-    node.publish("iot/barn-1/status", "end", options())
-        .await
-        .unwrap();
+    node.publish("iot/barn-1/status", "end", options()).await.unwrap();
     let (sent, heard) = tokio::join!(
         tokio::time::timeout(LONG, async {
             let mut left = forbidden.len() + allowed.len() + 1;
@@ -231,10 +175,7 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
         }),
         tokio::time::timeout(LONG, async {
             let mut topics = Vec::new();
-            while topics
-                .last()
-                .is_none_or(|topic| topic != "iot/barn-1/status")
-            {
+            while topics.last().is_none_or(|topic| topic != "iot/barn-1/status") {
                 if let Event::Incoming(Packet::Publish(publish)) = edge_events.poll().await.unwrap()
                 {
                     topics.push(String::from_utf8(publish.topic.to_vec()).unwrap());
@@ -247,26 +188,15 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     let heard = heard.unwrap();
     assert_eq!(
         heard,
-        [
-            "iot/barn-1/live",
-            "iot/barn-1/backfill",
-            "iot/barn-1/event",
-            "iot/barn-1/status"
-        ]
+        ["iot/barn-1/live", "iot/barn-1/backfill", "iot/barn-1/event", "iot/barn-1/status"]
     );
 
     // The edge acknowledges both; the node hears its own.
-    edge.publish("iot/barn-2/ack", "not for barn-1", options())
-        .await
-        .unwrap();
-    edge.publish("iot/barn-1/live", "the edge is no node", options())
-        .await
-        .unwrap();
+    edge.publish("iot/barn-2/ack", "not for barn-1", options()).await.unwrap();
+    edge.publish("iot/barn-1/live", "the edge is no node", options()).await.unwrap();
     let (_, topics) = tokio::join!(
         async {
-            edge.publish("iot/barn-1/ack", "for barn-1", options())
-                .await
-                .unwrap();
+            edge.publish("iot/barn-1/ack", "for barn-1", options()).await.unwrap();
             let _ = tokio::time::timeout(LONG, async {
                 let mut left = 3;
                 while left > 0 {
@@ -292,16 +222,9 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     drop((edge, edge_events));
     let edge = crate::site::start(&edge_config(&site, &address)).await;
     crate::broker::ready(&edge).await;
-    let sender = Sender {
-        node: "barn-1".into(),
-        tenant,
-        epoch: Epoch::mint(),
-        enrolled: one,
-    };
+    let sender = Sender { node: "barn-1".into(), tenant, epoch: Epoch::mint(), enrolled: one };
     let body = sender.body(&sender.readings([1]), &[]);
-    node.publish("iot/barn-1/live", body, options())
-        .await
-        .unwrap();
+    node.publish("iot/barn-1/live", body, options()).await.unwrap();
     let acked = tokio::time::timeout(LONG, async {
         loop {
             if let Event::Incoming(Packet::Publish(publish)) = node_events.poll().await.unwrap() {
@@ -312,9 +235,7 @@ async fn the_broker_lets_each_node_use_its_own_topics_only() {
     assert_eq!(acked.await.unwrap().acked_seq, 1);
     edge.stop().await;
 
-    registry::set_disabled(&config, &"barn-2".parse().unwrap(), true)
-        .await
-        .unwrap();
+    registry::set_disabled(&config, &"barn-2".parse().unwrap(), true).await.unwrap();
     broker.reload();
     eventually(LONG, "a node that was shut out cannot log in", async || {
         log_in(&address, "barn-2", secret).await.is_err()

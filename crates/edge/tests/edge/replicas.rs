@@ -13,10 +13,7 @@ fn replica(farm: &Farm, name: &str) -> edge::Config {
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn two_replicas_share_the_work_and_store_every_record_once() {
     let farm = Farm::new("replicas").await;
-    let edges = [
-        start(&replica(&farm, "edge-1")).await,
-        start(&replica(&farm, "edge-2")).await,
-    ];
+    let edges = [start(&replica(&farm, "edge-1")).await, start(&replica(&farm, "edge-2")).await];
     for edge in &edges {
         ready(edge).await;
     }
@@ -34,21 +31,16 @@ async fn two_replicas_share_the_work_and_store_every_record_once() {
         spool.drain(device, 100, 1_000).await;
     }
     farm.number(STORED, 4_000).await;
-    farm.number("SELECT sum(count)::bigint FROM ledger_block", 4_000)
-        .await;
+    farm.number("SELECT sum(count)::bigint FROM ledger_block", 4_000).await;
     farm.number(
         "SELECT count(*) FROM ledger_frontier WHERE acked = 1000 AND stored_count = 1000",
         4,
     )
     .await;
-    farm.number("SELECT count(*) FROM nodes WHERE flagged_at IS NULL", 4)
-        .await;
+    farm.number("SELECT count(*) FROM nodes WHERE flagged_at IS NULL", 4).await;
     for edge in &edges {
         let text = edge.metrics().render();
-        assert!(
-            !text.contains("outcome=\"stored\"} 0"),
-            "both did some of the work: {text}"
-        );
+        assert!(!text.contains("outcome=\"stored\"} 0"), "both did some of the work: {text}");
     }
     for edge in edges {
         edge.stop().await;
@@ -80,10 +72,8 @@ async fn a_replica_that_dies_in_the_middle_takes_nothing_with_it() {
     // What the broker had given the victim waits for its return.
     let victim = start(&replica(&farm, "edge-2")).await;
     farm.number(STORED, 3_200).await;
-    farm.number("SELECT stored_count FROM ledger_frontier", 3_000)
-        .await;
-    farm.number("SELECT sum(count)::bigint FROM ledger_block", 3_000)
-        .await;
+    farm.number("SELECT stored_count FROM ledger_frontier", 3_000).await;
+    farm.number("SELECT sum(count)::bigint FROM ledger_block", 3_000).await;
     victim.stop().await;
     survivor.stop().await;
 }

@@ -57,15 +57,10 @@ async fn every_documented_column_and_index_is_there() {
         ("sync_outbox", "(tenant_id, occurred_at DESC)"),
         ("sync_outbox", "(tenant_id, id)"),
         ("sync_outbox", "(claimed_by, lease_expires_at)"),
-        (
-            "sync_outbox",
-            "(priority DESC, COALESCE(occurred_at, created_at))",
-        ),
+        ("sync_outbox", "(priority DESC, COALESCE(occurred_at, created_at))"),
     ] {
         let on = format!("public.{table} ");
-        let there = indexes
-            .iter()
-            .any(|def| def.contains(&on) && def.contains(index));
+        let there = indexes.iter().any(|def| def.contains(&on) && def.contains(index));
         assert!(there, "{table} {index}");
     }
 }
@@ -87,11 +82,7 @@ async fn the_page_names_every_table_column_and_reason() {
         }
     }
     for reason in edge::ingress::Reason::ALL {
-        assert!(
-            PAGE.contains(&format!("`{}`", reason.as_str())),
-            "{}",
-            reason.as_str()
-        );
+        assert!(PAGE.contains(&format!("`{}`", reason.as_str())), "{}", reason.as_str());
     }
 }
 
@@ -108,9 +99,7 @@ async fn states_and_leases_of_the_outbox_are_checked() {
         "status = 'dlq', failed_at = now()",
         "attempt_count = -1",
     ] {
-        let refused = client
-            .execute(&format!("UPDATE sync_outbox SET {wrong}"), &[])
-            .await;
+        let refused = client.execute(&format!("UPDATE sync_outbox SET {wrong}"), &[]).await;
         assert!(refused.is_err(), "{wrong}");
     }
     let claim = "UPDATE sync_outbox SET status = 'claimed', claimed_by = 'a', claimed_at = now(),
@@ -124,11 +113,8 @@ async fn states_and_leases_of_the_outbox_are_checked() {
 async fn replicas_may_migrate_at_once_and_again() {
     let database = testkit::Database::empty("migrate").await.unwrap();
     let options = pg::Options::new(database.url());
-    let all = tokio::join!(
-        edge::migrate(&options),
-        edge::migrate(&options),
-        edge::migrate(&options)
-    );
+    let all =
+        tokio::join!(edge::migrate(&options), edge::migrate(&options), edge::migrate(&options));
     for outcome in [all.0, all.1, all.2] {
         outcome.unwrap();
     }
@@ -136,8 +122,5 @@ async fn replicas_may_migrate_at_once_and_again() {
     let client = database.connect().await.unwrap();
     let partitions = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry_raw'::regclass";
     let made = crate::site::number(&client, partitions).await;
-    assert!(
-        made >= 17,
-        "thirteen months back, three ahead, this one and the default: {made}"
-    );
+    assert!(made >= 17, "thirteen months back, three ahead, this one and the default: {made}");
 }

@@ -40,10 +40,7 @@ pub(crate) async fn migrate(url: String) -> Result<(), pg::Error> {
 pub(crate) fn config(url: &str, pairs: &[(&str, &str)]) -> Config {
     Config::load(None, |name| {
         let key = name.strip_prefix("HOLDFAST_EDGE_")?;
-        let given = pairs
-            .iter()
-            .find(|(k, _)| *k == key)
-            .map(|(_, value)| (*value).to_owned());
+        let given = pairs.iter().find(|(k, _)| *k == key).map(|(_, value)| (*value).to_owned());
         given.or(match key {
             "DATABASE_URL" => Some(url.to_owned()),
             "MQTT_PASSWORD" => Some("the edge's own".to_owned()),
@@ -59,11 +56,7 @@ impl Site {
         let database = testkit::database(name, "edge", migrate).await.unwrap();
         let config = config(database.url(), &[]);
         let pool = pg::Pool::new(&config.database).unwrap();
-        Site {
-            writer: Writer::new(pool, Metrics::new().into()),
-            database,
-            config,
-        }
+        Site { writer: Writer::new(pool, Metrics::new().into()), database, config }
     }
 
     pub(crate) async fn enroll(&self, node: &str) -> Sender {
@@ -85,12 +78,7 @@ impl Site {
 
     /// A text from a query.
     pub(crate) async fn text(&self, query: &str) -> String {
-        self.client()
-            .await
-            .query_one(query, &[])
-            .await
-            .unwrap()
-            .get(0)
+        self.client().await.query_one(query, &[]).await.unwrap().get(0)
     }
 
     /// Everything in every table.
@@ -117,12 +105,7 @@ pub(crate) async fn start(config: &Config) -> Edge {
 pub(crate) async fn enroll(config: &Config, node: &str, tenant: TenantId) -> Sender {
     let request = enrolment(node, tenant);
     let enrolled = registry::enroll(config, &request).await.unwrap();
-    Sender {
-        node: node.to_owned(),
-        tenant,
-        epoch: Epoch::mint(),
-        enrolled,
-    }
+    Sender { node: node.to_owned(), tenant, epoch: Epoch::mint(), enrolled }
 }
 
 pub(crate) fn enrolment(node: &str, tenant: TenantId) -> Enrolment {
@@ -160,17 +143,11 @@ impl Sender {
 
     /// Readings with their sequences.
     pub(crate) fn readings(&self, seqs: impl IntoIterator<Item = u64>) -> Vec<(u64, String)> {
-        seqs.into_iter()
-            .map(|seq| (seq, self.reading().to_string()))
-            .collect()
+        seqs.into_iter().map(|seq| (seq, self.reading().to_string())).collect()
     }
 
     pub(crate) fn body(&self, records: &[(u64, String)], gaps: &[Gap]) -> Vec<u8> {
-        encode(
-            self.epoch,
-            records.iter().map(|(seq, event)| (*seq, event.as_bytes())),
-            gaps,
-        )
+        encode(self.epoch, records.iter().map(|(seq, event)| (*seq, event.as_bytes())), gaps)
     }
 
     pub(crate) fn topic(&self, channel: &str) -> String {

@@ -66,24 +66,12 @@ impl Envelope {
 
     fn read(json: &str, sender: Option<TenantId>) -> Result<Envelope, Invalid> {
         if json.len() > MAX_EVENT_BYTES {
-            let problem = format!(
-                "is {} bytes: expected at most {MAX_EVENT_BYTES} bytes",
-                json.len()
-            );
+            let problem =
+                format!("is {} bytes: expected at most {MAX_EVENT_BYTES} bytes", json.len());
             return Err(Invalid::new("event", problem).with_kind(InvalidKind::TooLarge));
         }
-        let [
-            id,
-            event_type,
-            tenant,
-            farm,
-            barn,
-            device,
-            session,
-            occurred_at,
-            trace,
-            payload,
-        ] = json::document("event", json, &NAMES)?;
+        let [id, event_type, tenant, farm, barn, device, session, occurred_at, trace, payload] =
+            json::document("event", json, &NAMES)?;
         let envelope = Envelope {
             event_id: json::id("event_id", id)?,
             event_type: json::text("event_type", event_type, EventType::EXPECTED)?.parse()?,
@@ -94,19 +82,13 @@ impl Envelope {
             session_id: json::optional_id("session_id", session)?,
             occurred_at: timestamp::rfc3339(
                 "occurred_at",
-                &json::text(
-                    "occurred_at",
-                    occurred_at,
-                    "an RFC 3339 time with an offset",
-                )?,
+                &json::text("occurred_at", occurred_at, "an RFC 3339 time with an offset")?,
             )?,
             trace_id: trace
                 .map(|raw| json::text("trace_id", Some(raw), rules::TRACE_ID))
                 .transpose()?
                 .map(Into::into),
-            payload: payload
-                .ok_or_else(|| Invalid::missing("payload", "an object"))?
-                .to_owned(),
+            payload: payload.ok_or_else(|| Invalid::missing("payload", "an object"))?.to_owned(),
         };
         envelope.check()?;
         Ok(envelope)
@@ -123,11 +105,7 @@ impl Envelope {
             ("farm_id", needs_place, self.farm_id.is_some()),
             ("barn_id", needs_place, self.barn_id.is_some()),
             ("device_id", needs_device, self.device_id.is_some()),
-            (
-                "session_id",
-                core && domain == "weighvision",
-                self.session_id.is_some(),
-            ),
+            ("session_id", core && domain == "weighvision", self.session_id.is_some()),
         ] {
             if needed && !there {
                 let expected = format!("a UUID, which {} needs", self.event_type);

@@ -79,9 +79,7 @@ impl EventType {
     fn is_sound(text: &str) -> bool {
         let word = |word: &str| {
             word.starts_with(|c: char| c.is_ascii_lowercase())
-                && word
-                    .bytes()
-                    .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
+                && word.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_')
         };
         text.len() <= EventType::MAX_LEN && text.contains('.') && text.split('.').all(word)
     }
@@ -158,11 +156,7 @@ mod tests {
             "a.b\n",
             &format!("{longest}b"),
         ] {
-            assert_eq!(
-                text.parse::<EventType>().unwrap_err().field,
-                "event_type",
-                "{text:?}"
-            );
+            assert_eq!(text.parse::<EventType>().unwrap_err().field, "event_type", "{text:?}");
         }
     }
 

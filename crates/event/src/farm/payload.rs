@@ -46,33 +46,20 @@ impl Telemetry {
             payload,
             &["metric_type", "metric_value", "unit", "quality", "clock"],
         )?;
-        let metric_type = checked(
-            "payload.metric_type",
-            metric_type,
-            rules::METRIC_TYPE,
-            rules::metric_type,
-        )?;
+        let metric_type =
+            checked("payload.metric_type", metric_type, rules::METRIC_TYPE, rules::metric_type)?;
         let metric_value = json::finite("payload.metric_value", metric_value)?;
         let unit = checked("payload.unit", unit, rules::UNIT, rules::unit)?;
         let quality = quality
             .map(|raw| {
                 let text = json::text("payload.quality", Some(raw), QualityCode::EXPECTED)?;
-                text.parse().map_err(|err| Invalid {
-                    field: "payload.quality".into(),
-                    ..err
-                })
+                text.parse().map_err(|err| Invalid { field: "payload.quality".into(), ..err })
             })
             .transpose()?;
         if clock.is_some() {
             literal("payload.clock", clock, "unset")?;
         }
-        Ok(Telemetry {
-            metric_type,
-            metric_value,
-            unit,
-            quality,
-            clock_unset: clock.is_some(),
-        })
+        Ok(Telemetry { metric_type, metric_value, unit, quality, clock_unset: clock.is_some() })
     }
 }
 
@@ -95,34 +82,17 @@ fn aggregated(payload: &RawValue) -> Result<(), Invalid> {
     let [metric_type, window, avg, min, max, unit] = json::pick(
         "payload",
         payload,
-        &[
-            "metric_type",
-            "aggregation_window",
-            "avg_value",
-            "min_value",
-            "max_value",
-            "unit",
-        ],
+        &["metric_type", "aggregation_window", "avg_value", "min_value", "max_value", "unit"],
     )?;
-    checked(
-        "payload.metric_type",
-        metric_type,
-        rules::METRIC_TYPE,
-        rules::metric_type,
-    )?;
+    checked("payload.metric_type", metric_type, rules::METRIC_TYPE, rules::metric_type)?;
     const WINDOW: &str = "a window such as 1m, 1h or 1d";
-    checked(
-        "payload.aggregation_window",
-        window,
-        WINDOW,
-        |field, text| {
-            let digits = text.strip_suffix(['s', 'm', 'h', 'd']).unwrap_or_default();
-            let sound = (1..=4).contains(&digits.len())
-                && digits.bytes().all(|b| b.is_ascii_digit())
-                && !digits.starts_with('0');
-            accept(sound, field, text, WINDOW)
-        },
-    )?;
+    checked("payload.aggregation_window", window, WINDOW, |field, text| {
+        let digits = text.strip_suffix(['s', 'm', 'h', 'd']).unwrap_or_default();
+        let sound = (1..=4).contains(&digits.len())
+            && digits.bytes().all(|b| b.is_ascii_digit())
+            && !digits.starts_with('0');
+        accept(sound, field, text, WINDOW)
+    })?;
     json::finite("payload.avg_value", avg)?;
     json::finite("payload.min_value", min)?;
     json::finite("payload.max_value", max)?;
@@ -130,11 +100,8 @@ fn aggregated(payload: &RawValue) -> Result<(), Invalid> {
 }
 
 fn session_created(payload: &RawValue) -> Result<(), Invalid> {
-    let [status, batch_id, weight] = json::pick(
-        "payload",
-        payload,
-        &["status", "batch_id", "initial_weight_kg"],
-    )?;
+    let [status, batch_id, weight] =
+        json::pick("payload", payload, &["status", "batch_id", "initial_weight_kg"])?;
     literal("payload.status", status, "created")?;
     json::optional_id::<BatchId>("payload.batch_id", batch_id)?;
     json::finite("payload.initial_weight_kg", weight).map(drop)
@@ -144,12 +111,7 @@ fn session_finalized(payload: &RawValue) -> Result<(), Invalid> {
     let [status, weight, images, result] = json::pick(
         "payload",
         payload,
-        &[
-            "status",
-            "final_weight_kg",
-            "image_count",
-            "inference_result_id",
-        ],
+        &["status", "final_weight_kg", "image_count", "inference_result_id"],
     )?;
     literal("payload.status", status, "finalized")?;
     json::finite("payload.final_weight_kg", weight)?;
@@ -158,25 +120,18 @@ fn session_finalized(payload: &RawValue) -> Result<(), Invalid> {
 }
 
 fn media_stored(payload: &RawValue) -> Result<(), Invalid> {
-    let [media_id, path, mime_type, size] = json::pick(
-        "payload",
-        payload,
-        &["media_id", "path", "mime_type", "size_bytes"],
-    )?;
+    let [media_id, path, mime_type, size] =
+        json::pick("payload", payload, &["media_id", "path", "mime_type", "size_bytes"])?;
     json::id::<MediaId>("payload.media_id", media_id)?;
     label("payload.path", path, 1024)?;
     const MIME: &str = "a media type such as image/jpeg";
     checked("payload.mime_type", mime_type, MIME, |field, text| {
         let part = |part: &str| {
             !part.is_empty()
-                && part
-                    .bytes()
-                    .all(|b| b.is_ascii_alphanumeric() || b"+.-_".contains(&b))
+                && part.bytes().all(|b| b.is_ascii_alphanumeric() || b"+.-_".contains(&b))
         };
         let sound = text.len() <= 127
-            && text
-                .split_once('/')
-                .is_some_and(|(kind, sub)| part(kind) && part(sub));
+            && text.split_once('/').is_some_and(|(kind, sub)| part(kind) && part(sub));
         accept(sound, field, text, MIME)
     })?;
     json::integer("payload.size_bytes", size, 0, MAX_COUNT).map(drop)
@@ -186,32 +141,19 @@ fn inference_completed(payload: &RawValue) -> Result<(), Invalid> {
     let [result, weight, confidence, model] = json::pick(
         "payload",
         payload,
-        &[
-            "inference_result_id",
-            "predicted_weight_kg",
-            "confidence",
-            "model_version",
-        ],
+        &["inference_result_id", "predicted_weight_kg", "confidence", "model_version"],
     )?;
     json::id::<InferenceResultId>("payload.inference_result_id", result)?;
     json::finite("payload.predicted_weight_kg", weight)?;
     let value = json::finite("payload.confidence", confidence)?;
     let sound = (0.0..=1.0).contains(&value);
-    accept(
-        sound,
-        "payload.confidence",
-        &value.to_string(),
-        "a number from 0 to 1",
-    )?;
+    accept(sound, "payload.confidence", &value.to_string(), "a number from 0 to 1")?;
     label("payload.model_version", model, 128)
 }
 
 fn batch_sent(payload: &RawValue) -> Result<(), Invalid> {
-    let [batch_id, count, cluster] = json::pick(
-        "payload",
-        payload,
-        &["batch_id", "event_count", "edge_cluster_id"],
-    )?;
+    let [batch_id, count, cluster] =
+        json::pick("payload", payload, &["batch_id", "event_count", "edge_cluster_id"])?;
     visible("payload.batch_id", batch_id)?;
     json::integer("payload.event_count", count, 0, MAX_COUNT)?;
     visible("payload.edge_cluster_id", cluster)

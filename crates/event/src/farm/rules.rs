@@ -20,20 +20,13 @@ pub(crate) const TRACE_ID: &str = "1 to 128 visible ASCII characters";
 pub fn metric_type(field: &str, text: &str) -> Result<(), Invalid> {
     let sound = text.len() <= MAX_METRIC_TYPE_LEN
         && text.starts_with(|c: char| c.is_ascii_lowercase())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
+        && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_');
     accept(sound, field, text, METRIC_TYPE)
 }
 
 /// A finite number.
 pub fn metric_value(field: &str, value: f64) -> Result<(), Invalid> {
-    accept(
-        value.is_finite(),
-        field,
-        &value.to_string(),
-        "a finite number",
-    )
+    accept(value.is_finite(), field, &value.to_string(), "a finite number")
 }
 
 /// 1 to 32 characters, no control characters.
@@ -47,11 +40,7 @@ pub fn trace_id(field: &str, text: &str) -> Result<(), Invalid> {
 }
 
 pub(crate) fn accept(sound: bool, field: &str, text: &str, expected: &str) -> Result<(), Invalid> {
-    if sound {
-        Ok(())
-    } else {
-        Err(Invalid::value(field, text, expected))
-    }
+    if sound { Ok(()) } else { Err(Invalid::value(field, text, expected)) }
 }
 
 /// 1 to `max` characters, none of them a control character.

@@ -169,22 +169,10 @@ mod tests {
     #[test]
     fn other_versions_variants_and_forms_are_refused_by_name() {
         let fault = |text: &str| text.parse::<TenantId>().unwrap_err();
-        assert_eq!(
-            fault("c232ab00-9414-11ec-b3c8-9f6bdeced846"),
-            IdError::Version(1)
-        );
-        assert_eq!(
-            fault("00000000-0000-0000-0000-000000000000"),
-            IdError::Version(0)
-        );
-        assert_eq!(
-            fault("ffffffff-ffff-ffff-ffff-ffffffffffff"),
-            IdError::Version(15)
-        );
-        assert_eq!(
-            fault("018f1a84-bb0e-7d3f-c2e4-9e8b5f8e0001"),
-            IdError::Variant
-        );
+        assert_eq!(fault("c232ab00-9414-11ec-b3c8-9f6bdeced846"), IdError::Version(1));
+        assert_eq!(fault("00000000-0000-0000-0000-000000000000"), IdError::Version(0));
+        assert_eq!(fault("ffffffff-ffff-ffff-ffff-ffffffffffff"), IdError::Version(15));
+        assert_eq!(fault("018f1a84-bb0e-7d3f-c2e4-9e8b5f8e0001"), IdError::Variant);
         for text in [
             "",
             "uuid-v7",

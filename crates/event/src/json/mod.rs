@@ -60,10 +60,7 @@ fn object<'a, const N: usize>(
         Some(name) => {
             let dot = if prefix.is_empty() { "" } else { "." };
             let path = format!("{prefix}{dot}{name}");
-            Err(Invalid::new(
-                path,
-                "is there twice: expected each field once",
-            ))
+            Err(Invalid::new(path, "is there twice: expected each field once"))
         }
         None => Ok(picked.values),
     }
@@ -79,9 +76,7 @@ pub(crate) fn elements<'a>(
         return Err(Invalid::json(field, raw.get(), "an array"));
     }
     let mut deserializer = serde_json::Deserializer::from_str(raw.get());
-    deserializer
-        .deserialize_seq(Array { max })
-        .map_err(|err| syntax(field, &err))
+    deserializer.deserialize_seq(Array { max }).map_err(|err| syntax(field, &err))
 }
 
 /// The text of a JSON string. It is copied only if it holds an escape.
@@ -114,11 +109,7 @@ pub(crate) fn finite(field: &str, raw: Option<&RawValue>) -> Result<f64, Invalid
         return Err(fault());
     }
     let value: f64 = json.parse().map_err(|_| fault())?;
-    if value.is_finite() {
-        Ok(value)
-    } else {
-        Err(fault())
-    }
+    if value.is_finite() { Ok(value) } else { Err(fault()) }
 }
 
 /// A whole number without fraction or exponent, from `min` to `max`.
@@ -129,9 +120,7 @@ pub(crate) fn integer(
     max: u64,
 ) -> Result<u64, Invalid> {
     let expected = || format!("an integer from {min} to {max}");
-    let json = raw
-        .ok_or_else(|| Invalid::missing(field, &expected()))?
-        .get();
+    let json = raw.ok_or_else(|| Invalid::missing(field, &expected()))?.get();
     json.parse()
         .ok()
         .filter(|value| (min..=max).contains(value))
@@ -204,10 +193,7 @@ impl<'de, const N: usize> Visitor<'de> for Object<N> {
 
     fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
         let mut seen = [false; N];
-        let mut picked = Picked {
-            values: [None; N],
-            twice: None,
-        };
+        let mut picked = Picked { values: [None; N], twice: None };
         while let Some(index) = map.next_key_seed(Name { names: self.names })? {
             let Some(index) = index else {
                 map.next_value::<IgnoredAny>()?;

@@ -97,9 +97,7 @@ fn number(field: &str, bytes: &[u8], start: usize) -> Result<usize, Invalid> {
     if let Some(e) = number.iter().position(|byte| matches!(byte, b'e' | b'E')) {
         let digits = number[e + 1..].iter().filter(|byte| byte.is_ascii_digit());
         let exponent = digits.fold(0u32, |exponent, digit| {
-            exponent
-                .saturating_mul(10)
-                .saturating_add(u32::from(digit - b'0'))
+            exponent.saturating_mul(10).saturating_add(u32::from(digit - b'0'))
         });
         if exponent > MAX_EXPONENT {
             let problem =
@@ -131,11 +129,7 @@ mod tests {
 
     #[test]
     fn u0000_is_refused_in_values_and_names() {
-        for json in [
-            r#"{"a":"x\u0000y"}"#,
-            r#"{"a\u0000":1}"#,
-            r#"{"a":[{"b":["\\\u0000"]}]}"#,
-        ] {
+        for json in [r#"{"a":"x\u0000y"}"#, r#"{"a\u0000":1}"#, r#"{"a":[{"b":["\\\u0000"]}]}"#] {
             assert!(problem(json).contains("U+0000"), "{json}");
         }
     }

@@ -47,10 +47,7 @@ impl Digest {
         let output: [u8; 32] = Sha256::digest(input).into();
         let mut first = [0u8; 16];
         first.copy_from_slice(&output[..16]);
-        self.combine(Digest {
-            count: 1,
-            hash: u128::from_be_bytes(first),
-        });
+        self.combine(Digest { count: 1, hash: u128::from_be_bytes(first) });
     }
 
     /// Adds the events of another digest.
@@ -66,9 +63,6 @@ impl Digest {
 
     /// A digest from its stored count and hash.
     pub fn from_parts(count: u64, hash_bytes: [u8; 16]) -> Digest {
-        Digest {
-            count,
-            hash: u128::from_be_bytes(hash_bytes),
-        }
+        Digest { count, hash: u128::from_be_bytes(hash_bytes) }
     }
 }

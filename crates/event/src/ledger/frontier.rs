@@ -70,11 +70,7 @@ impl Frontier {
         if let Some(&(seq, _)) = received.intersection(&lost).ranges().first() {
             return Err(FrontierError::Overlap(seq));
         }
-        let mut frontier = Frontier {
-            received,
-            lost,
-            acked: 0,
-        };
+        let mut frontier = Frontier { received, lost, acked: 0 };
         frontier.advance();
         Ok(frontier)
     }
@@ -159,9 +155,7 @@ impl Frontier {
         // A sequence next to a received one lengthens a range; any other may make a new one, and
         // one out of the middle of a lost range splits that as well.
         let lengthens = self.received.contains(seq - 1)
-            || seq
-                .checked_add(1)
-                .is_some_and(|next| self.received.contains(next));
+            || seq.checked_add(1).is_some_and(|next| self.received.contains(next));
         if recovered || !lengthens {
             self.check_room(seq)?;
         }
@@ -170,11 +164,7 @@ impl Frontier {
         }
         self.received.insert(seq, seq);
         self.advance();
-        Ok(if recovered {
-            Seen::Recovered
-        } else {
-            Seen::New
-        })
+        Ok(if recovered { Seen::Recovered } else { Seen::New })
     }
 
     /// Takes note that a range is lost, except what was received; returns how many sequences are newly
@@ -230,10 +220,7 @@ impl Frontier {
 
     fn advance(&mut self) {
         while let Some(next) = self.acked.checked_add(1) {
-            let range = self
-                .received
-                .range_of(next)
-                .or_else(|| self.lost.range_of(next));
+            let range = self.received.range_of(next).or_else(|| self.lost.range_of(next));
             match range {
                 Some((_, end)) => self.acked = end,
                 None => return,

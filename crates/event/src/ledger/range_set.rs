@@ -46,9 +46,7 @@ impl RangeSet {
 
     /// How many sequences are in the set.
     pub fn count(&self) -> u64 {
-        self.ranges
-            .iter()
-            .fold(0, |sum: u64, &range| sum.saturating_add(size(range)))
+        self.ranges.iter().fold(0, |sum: u64, &range| sum.saturating_add(size(range)))
     }
 
     /// The highest sequence in the set.
@@ -91,9 +89,7 @@ impl RangeSet {
         }
         // Ranges that overlap the new one or touch it become one with it.
         let low = self.first_ending_at_or_above(from.saturating_sub(1));
-        let high = self
-            .ranges
-            .partition_point(|&(start, _)| start <= to.saturating_add(1));
+        let high = self.ranges.partition_point(|&(start, _)| start <= to.saturating_add(1));
         let mut merged = (from, to);
         let mut had = 0;
         for &range in &self.ranges[low..high] {
@@ -115,10 +111,7 @@ impl RangeSet {
             return 0;
         }
         let (first, last) = (self.ranges[low], self.ranges[high - 1]);
-        let had = self.ranges[low..high]
-            .iter()
-            .map(|&range| overlap(range, (from, to)))
-            .sum();
+        let had = self.ranges[low..high].iter().map(|&range| overlap(range, (from, to))).sum();
         let left = (first.0 < from).then(|| (first.0, from - 1));
         let right = (last.1 > to).then(|| (to + 1, last.1));
         self.ranges.splice(low..high, left.into_iter().chain(right));
@@ -164,10 +157,7 @@ impl RangeSet {
     /// What is in both sets.
     pub fn intersection(&self, other: &RangeSet) -> RangeSet {
         let mut both = RangeSet::new();
-        let (mut a, mut b) = (
-            self.ranges.iter().peekable(),
-            other.ranges.iter().peekable(),
-        );
+        let (mut a, mut b) = (self.ranges.iter().peekable(), other.ranges.iter().peekable());
         while let (Some(&&(a_from, a_to)), Some(&&(b_from, b_to))) = (a.peek(), b.peek()) {
             both.insert(a_from.max(b_from), a_to.min(b_to));
             if a_to <= b_to {

@@ -29,10 +29,7 @@ fn range() -> impl Strategy<Value = (u64, u64)> {
 }
 
 fn set_of(ranges: &[(u64, u64)]) -> (RangeSet, BTreeSet<u64>) {
-    (
-        ranges.iter().copied().collect(),
-        ranges.iter().flat_map(|&(a, b)| a..=b).collect(),
-    )
+    (ranges.iter().copied().collect(), ranges.iter().flat_map(|&(a, b)| a..=b).collect())
 }
 
 #[derive(Debug, Clone)]
@@ -209,10 +206,7 @@ fn blocks_cover_every_sequence_once() {
     assert_eq!((block_of(1), block_of(1023), block_of(1024)), (0, 0, 1));
     for block in [0, 1, 7] {
         let range = block_range(block);
-        assert_eq!(
-            (block_of(*range.start()), block_of(*range.end())),
-            (block, block)
-        );
+        assert_eq!((block_of(*range.start()), block_of(*range.end())), (block, block));
         assert_eq!(range.end() + 1, *block_range(block + 1).start());
     }
     assert!(block_range(block_of(u64::MAX)).contains(&u64::MAX));
@@ -224,10 +218,7 @@ fn the_ends_of_the_number_line_hold() {
     assert_eq!(set.insert(u64::MAX, u64::MAX), 1);
     assert_eq!(set.insert(u64::MAX, u64::MAX), 0);
     assert_eq!(set.insert(0, 0), 1);
-    assert_eq!(
-        set.missing(0, u64::MAX).collect::<Vec<_>>(),
-        [(1, u64::MAX - 1)]
-    );
+    assert_eq!(set.missing(0, u64::MAX).collect::<Vec<_>>(), [(1, u64::MAX - 1)]);
     assert_eq!(RangeSet::from_flat(&set.to_flat()), Ok(set.clone()));
     assert_eq!(set.insert(1, u64::MAX - 1), u64::MAX - 1);
     assert_eq!(set.ranges(), [(0, u64::MAX)]);
@@ -248,23 +239,11 @@ fn the_ends_of_the_number_line_hold() {
 fn stored_lists_are_checked() {
     assert_eq!(RangeSet::from_flat(&[]), Ok(RangeSet::new()));
     assert_eq!(RangeSet::from_flat(&[1, 2, 3]), Err(FlatError::Odd(3)));
-    for flat in [
-        &[2, 1][..],
-        &[1, 2, 2, 3],
-        &[1, 2, 3, 4],
-        &[5, 6, 1, 2],
-        &[-1, 5],
-    ] {
-        assert!(
-            matches!(RangeSet::from_flat(flat), Err(FlatError::Order { .. })),
-            "{flat:?}"
-        );
+    for flat in [&[2, 1][..], &[1, 2, 2, 3], &[1, 2, 3, 4], &[5, 6, 1, 2], &[-1, 5]] {
+        assert!(matches!(RangeSet::from_flat(flat), Err(FlatError::Order { .. })), "{flat:?}");
     }
     let set = |flat: &[i64]| RangeSet::from_flat(flat).unwrap();
-    assert_eq!(
-        Frontier::from_sets(set(&[1, 5]), set(&[5, 6])),
-        Err(FrontierError::Overlap(5))
-    );
+    assert_eq!(Frontier::from_sets(set(&[1, 5]), set(&[5, 6])), Err(FrontierError::Overlap(5)));
     assert_eq!(
         Frontier::from_sets(set(&[0, 5]), set(&[])),
         Err(FrontierError::BadRange { from: 0, to: 5 })
@@ -289,14 +268,8 @@ fn islands_have_a_bound_that_never_stops_what_is_in_order() {
         assert_eq!(frontier.observe(10 * island), Ok(Seen::New));
     }
     let full = frontier.clone();
-    assert_eq!(
-        frontier.observe(1_000_000),
-        Err(FrontierError::TooManyIslands)
-    );
-    assert_eq!(
-        frontier.declare_lost(1_000_000, 1_000_005),
-        Err(FrontierError::TooManyIslands)
-    );
+    assert_eq!(frontier.observe(1_000_000), Err(FrontierError::TooManyIslands));
+    assert_eq!(frontier.declare_lost(1_000_000, 1_000_005), Err(FrontierError::TooManyIslands));
     assert_eq!(frontier, full);
     // Lengthening an island, repeating, going on in order and filling holes all go through.
     assert_eq!(frontier.observe(11), Ok(Seen::New));
@@ -306,10 +279,7 @@ fn islands_have_a_bound_that_never_stops_what_is_in_order() {
     }
     assert_eq!(frontier.acked(), 11);
     assert_eq!(frontier.observe(1_000_000), Ok(Seen::New));
-    assert_eq!(
-        frontier.observe(2_000_000),
-        Err(FrontierError::TooManyIslands)
-    );
+    assert_eq!(frontier.observe(2_000_000), Err(FrontierError::TooManyIslands));
     // Declaring everything lost joins all islands, though it makes thousands of lost ranges.
     assert!(frontier.declare_lost(1, 1_000_000).unwrap() > 0);
     assert_eq!(frontier.acked(), 1_000_000);
@@ -321,10 +291,7 @@ fn ranges_have_a_bound_below_the_acked_sequence_too() {
     // A node declares everything lost and then sends every other record after all.
     let mut frontier = Frontier::new();
     frontier.declare_lost(1, u64::from(u32::MAX)).unwrap();
-    let refused = (2..)
-        .step_by(2)
-        .find(|&seq| frontier.observe(seq).is_err())
-        .unwrap();
+    let refused = (2..).step_by(2).find(|&seq| frontier.observe(seq).is_err()).unwrap();
     assert_eq!(frontier.observe(refused), Err(FrontierError::TooManyRanges));
     let held = frontier.received().len() + frontier.lost().len();
     assert!((MAX_RANGES..MAX_RANGES + 2).contains(&held), "{held}");

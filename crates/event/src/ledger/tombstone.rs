@@ -101,10 +101,7 @@ mod tests {
     fn reasons_have_one_spelling() {
         for reason in GapReason::ALL {
             assert_eq!(reason.as_str().parse::<GapReason>(), Ok(reason));
-            assert_eq!(
-                serde_json::to_string(&reason).unwrap(),
-                format!("\"{reason}\"")
-            );
+            assert_eq!(serde_json::to_string(&reason).unwrap(), format!("\"{reason}\""));
             assert!(GapReason::EXPECTED.contains(reason.as_str()));
         }
         assert!("dropped".parse::<GapReason>().is_err());

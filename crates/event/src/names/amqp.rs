@@ -26,9 +26,7 @@ impl FromStr for Name {
     fn from_str(text: &str) -> Result<Name, Invalid> {
         let sound = text.len() <= Name::MAX_LEN
             && text.starts_with(|c: char| c.is_ascii_lowercase())
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            && text.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
         if sound {
             Ok(Name(text.to_owned()))
         } else {
@@ -72,51 +70,22 @@ mod tests {
     fn names_are_as_documented() {
         let name = |text: &str| text.parse::<Name>().unwrap();
         let service = name("cloud-telemetry-service");
-        assert_eq!(
-            exchange(&EventType::TELEMETRY_INGESTED),
-            "farmiq.telemetry.exchange"
-        );
-        assert_eq!(
-            exchange(&EventType::SESSION_CREATED),
-            "farmiq.weighvision.exchange"
-        );
+        assert_eq!(exchange(&EventType::TELEMETRY_INGESTED), "farmiq.telemetry.exchange");
+        assert_eq!(exchange(&EventType::SESSION_CREATED), "farmiq.weighvision.exchange");
         assert_eq!(exchange(&EventType::MEDIA_STORED), "farmiq.media.exchange");
-        assert_eq!(
-            exchange(&EventType::SYNC_BATCH_SENT),
-            "farmiq.sync.exchange"
-        );
-        assert_eq!(
-            routing_key(&EventType::SYNC_BATCH_ACKED),
-            "sync.batch.acked"
-        );
-        assert_eq!(
-            queue(&service, &name("ingest")),
-            "farmiq.cloud-telemetry-service.ingest.queue"
-        );
+        assert_eq!(exchange(&EventType::SYNC_BATCH_SENT), "farmiq.sync.exchange");
+        assert_eq!(routing_key(&EventType::SYNC_BATCH_ACKED), "sync.batch.acked");
+        assert_eq!(queue(&service, &name("ingest")), "farmiq.cloud-telemetry-service.ingest.queue");
         assert_eq!(
             queue(&name("cloud-analytics-service"), &name("kpi")),
             "farmiq.cloud-analytics-service.kpi.queue"
         );
-        assert_eq!(
-            dead_letter_queue(&service),
-            "farmiq.cloud-telemetry-service.dlq.queue"
-        );
+        assert_eq!(dead_letter_queue(&service), "farmiq.cloud-telemetry-service.dlq.queue");
     }
 
     #[test]
     fn a_name_cannot_hold_a_wildcard_or_a_dot() {
-        for text in [
-            "",
-            "a.b",
-            "*",
-            "#",
-            "a*",
-            "A",
-            "-a",
-            "1a",
-            "a_b",
-            &"a".repeat(64),
-        ] {
+        for text in ["", "a.b", "*", "#", "a*", "A", "-a", "1a", "a_b", &"a".repeat(64)] {
             assert!(text.parse::<Name>().is_err(), "{text:?}");
         }
     }

@@ -164,11 +164,7 @@ mod tests {
             ("scada.l2.dlq", day(90), hour(12)),
         ] {
             let topic = Topic::from_name(name).unwrap();
-            assert_eq!(
-                (topic.retention(), topic.segment()),
-                (retention, segment),
-                "{name}"
-            );
+            assert_eq!((topic.retention(), topic.segment()), (retention, segment), "{name}");
         }
         assert_eq!(Topic::from_name("scada.l2.other"), None);
         assert_eq!((Topic::PARTITIONS.get(), Topic::REPLICATION), (200, 3));
@@ -178,22 +174,10 @@ mod tests {
     fn messages_are_routed_by_category_and_tag() {
         let of = |category, tag: &str| Topic::of(category, &tag.parse().unwrap());
         assert_eq!(of(Category::Telemetry, "FLOW_RATE"), Topic::TelemetryFlow);
-        assert_eq!(
-            of(Category::Telemetry, "PRESSURE"),
-            Topic::TelemetryPressure
-        );
-        assert_eq!(
-            of(Category::Telemetry, "TEMPERATURE"),
-            Topic::TelemetryTemperature
-        );
-        assert_eq!(
-            of(Category::Telemetry, "INLET_PRESSURE_2"),
-            Topic::TelemetryPressure
-        );
-        assert_eq!(
-            of(Category::Telemetry, "BEARING_TEMP"),
-            Topic::TelemetryTemperature
-        );
+        assert_eq!(of(Category::Telemetry, "PRESSURE"), Topic::TelemetryPressure);
+        assert_eq!(of(Category::Telemetry, "TEMPERATURE"), Topic::TelemetryTemperature);
+        assert_eq!(of(Category::Telemetry, "INLET_PRESSURE_2"), Topic::TelemetryPressure);
+        assert_eq!(of(Category::Telemetry, "BEARING_TEMP"), Topic::TelemetryTemperature);
         assert_eq!(of(Category::Telemetry, "ATTEMPTS"), Topic::TelemetryFlow);
         assert_eq!(of(Category::Telemetry, "VIBRATION"), Topic::TelemetryFlow);
         assert_eq!(of(Category::Event, "PRESSURE"), Topic::Events);

@@ -22,12 +22,8 @@ pub enum Topic {
 
 impl Topic {
     /// The filters that together cover everything nodes publish. Acks are not among them.
-    pub const FROM_NODES: [&'static str; 4] = [
-        "iot/+/live",
-        "iot/+/backfill",
-        "iot/+/event",
-        "iot/+/status",
-    ];
+    pub const FROM_NODES: [&'static str; 4] =
+        ["iot/+/live", "iot/+/backfill", "iot/+/event", "iot/+/status"];
 
     /// Reads a topic that came in. The node's name is checked against its grammar again here: the broker
     /// is not trusted with it.
@@ -96,10 +92,7 @@ mod tests {
             assert_eq!(Topic::parse(text), Ok(topic.clone()));
             assert_eq!(topic.node(), &node);
             let filter = format!("iot/+/{}", topic.channel());
-            assert_eq!(
-                Topic::FROM_NODES.contains(&&*filter),
-                topic.channel() != "ack"
-            );
+            assert_eq!(Topic::FROM_NODES.contains(&&*filter), topic.channel() != "ack");
         }
     }
 

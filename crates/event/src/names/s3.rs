@@ -43,9 +43,7 @@ impl Ext {
 
     /// The kind with this media type, if images of it are taken.
     pub fn from_mime_type(mime_type: &str) -> Option<Ext> {
-        Ext::ALL
-            .into_iter()
-            .find(|ext| ext.mime_type() == mime_type)
+        Ext::ALL.into_iter().find(|ext| ext.mime_type() == mime_type)
     }
 }
 

@@ -13,17 +13,8 @@ use crate::{Invalid, InvalidKind, MAX_EVENT_BYTES, QualityCode, json, timestamp}
 /// The highest `nodeId`; the lowest is 1.
 pub const MAX_NODE_ID: u16 = 1000;
 
-const NAMES: [&str; 9] = [
-    "eventId",
-    "timestamp",
-    "asset",
-    "tag",
-    "value",
-    "unit",
-    "quality",
-    "category",
-    "nodeId",
-];
+const NAMES: [&str; 9] =
+    ["eventId", "timestamp", "asset", "tag", "value", "unit", "quality", "category", "nodeId"];
 
 const UNIT: &str = "at most 32 characters, no control characters";
 
@@ -67,10 +58,8 @@ impl Envelope {
     /// Reads an event and checks every rule.
     pub fn parse(bytes: &[u8]) -> Result<Envelope, Invalid> {
         if bytes.len() > MAX_EVENT_BYTES {
-            let problem = format!(
-                "is {} bytes: expected at most {MAX_EVENT_BYTES} bytes",
-                bytes.len()
-            );
+            let problem =
+                format!("is {} bytes: expected at most {MAX_EVENT_BYTES} bytes", bytes.len());
             return Err(Invalid::new("event", problem).with_kind(InvalidKind::TooLarge));
         }
         let [id, at, asset, tag, value, unit, quality, category, node_id] =
@@ -110,12 +99,7 @@ impl Envelope {
 
     /// The partition key: messages of one tag of one asset stay in order.
     pub fn partition_key(&self) -> String {
-        kafka::partition_key(
-            &self.asset.plant,
-            &self.asset.area,
-            &self.asset.unit,
-            &self.tag,
-        )
+        kafka::partition_key(&self.asset.plant, &self.asset.area, &self.asset.unit, &self.tag)
     }
 
     /// The topic it belongs to.
@@ -135,10 +119,7 @@ impl Asset {
         let [plant, area, unit] = json::pick("asset", raw, &["plant", "area", "unit"])?;
         let name = |field: &str, raw| -> Result<AssetName, Invalid> {
             let text = json::text(field, raw, AssetName::EXPECTED)?;
-            text.parse().map_err(|err| Invalid {
-                field: field.to_owned(),
-                ..err
-            })
+            text.parse().map_err(|err| Invalid { field: field.to_owned(), ..err })
         };
         Ok(Asset {
             plant: name("asset.plant", plant)?,

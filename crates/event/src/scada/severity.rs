@@ -24,12 +24,8 @@ pub enum Severity {
 
 impl Severity {
     /// Every severity, in order.
-    pub const ALL: [Severity; 4] = [
-        Severity::Low,
-        Severity::Medium,
-        Severity::High,
-        Severity::Critical,
-    ];
+    pub const ALL: [Severity; 4] =
+        [Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
 
     /// The severity as it is written.
     pub fn as_str(self) -> &'static str {
@@ -80,10 +76,7 @@ mod tests {
         assert!(Severity::ALL.is_sorted());
         for severity in Severity::ALL {
             assert_eq!(severity.as_str().parse::<Severity>(), Ok(severity));
-            assert_eq!(
-                serde_json::to_string(&severity).unwrap(),
-                format!("\"{severity}\"")
-            );
+            assert_eq!(serde_json::to_string(&severity).unwrap(), format!("\"{severity}\""));
         }
         assert!("high".parse::<Severity>().is_err());
     }

@@ -9,9 +9,7 @@ use crate::{Class, Invalid};
 
 fn is_upper_word(text: &str, max: usize) -> bool {
     (1..=max).contains(&text.len())
-        && text
-            .bytes()
-            .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        && text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
 }
 
 macro_rules! upper_words {
@@ -127,16 +125,7 @@ mod tests {
         }
         assert!("X".repeat(128).parse::<Tag>().is_ok());
         assert!("X".repeat(129).parse::<Tag>().is_err());
-        for text in [
-            "",
-            "plant",
-            "A.B",
-            "A-B",
-            "A B",
-            "É",
-            "A\n",
-            &"X".repeat(65),
-        ] {
+        for text in ["", "plant", "A.B", "A-B", "A B", "É", "A\n", &"X".repeat(65)] {
             assert!(text.parse::<AssetName>().is_err(), "{text:?}");
         }
     }
@@ -145,10 +134,7 @@ mod tests {
     fn categories_are_lower_case() {
         for category in Category::ALL {
             assert_eq!(category.as_str().parse::<Category>(), Ok(category));
-            assert_eq!(
-                serde_json::to_string(&category).unwrap(),
-                format!("\"{category}\"")
-            );
+            assert_eq!(serde_json::to_string(&category).unwrap(), format!("\"{category}\""));
         }
         assert!("ALARM".parse::<Category>().is_err());
     }

@@ -31,20 +31,13 @@ pub struct Ack {
 impl Ack {
     /// What a frontier says: its lowest islands, at most [`MAX_ACK_RANGES`].
     pub fn of(epoch: Epoch, frontier: &Frontier) -> Ack {
-        Ack {
-            epoch,
-            acked_seq: frontier.acked(),
-            ranges: frontier.islands(MAX_ACK_RANGES),
-        }
+        Ack { epoch, acked_seq: frontier.acked(), ranges: frontier.islands(MAX_ACK_RANGES) }
     }
 
     /// Reads an ack.
     pub fn parse(body: &[u8]) -> Result<Ack, WireError> {
         if body.len() > MAX_ACK_BYTES {
-            return Err(WireError::TooLarge {
-                what: "the ack in bytes",
-                limit: MAX_ACK_BYTES,
-            });
+            return Err(WireError::TooLarge { what: "the ack in bytes", limit: MAX_ACK_BYTES });
         }
         let text = json::utf8("ack", body)?;
         let [v, epoch, acked_seq, ranges] =
@@ -53,12 +46,8 @@ impl Ack {
         let epoch = json::id("epoch", epoch)?;
         let acked_seq = json::integer("acked_seq", acked_seq, 0, MAX_SEQ)?;
         let elements = match ranges {
-            Some(raw) => {
-                json::elements("ranges", raw, MAX_ACK_RANGES)?.ok_or(WireError::TooLarge {
-                    what: "ranges",
-                    limit: MAX_ACK_RANGES,
-                })?
-            }
+            Some(raw) => json::elements("ranges", raw, MAX_ACK_RANGES)?
+                .ok_or(WireError::TooLarge { what: "ranges", limit: MAX_ACK_RANGES })?,
             None => Vec::new(),
         };
         let mut ranges = Vec::with_capacity(elements.len());
@@ -77,20 +66,12 @@ impl Ack {
             ranges.push((from, to));
             below = to;
         }
-        Ok(Ack {
-            epoch,
-            acked_seq,
-            ranges,
-        })
+        Ok(Ack { epoch, acked_seq, ranges })
     }
 
     /// Whether the ack says that a sequence is safe.
     pub fn covers(&self, seq: u64) -> bool {
-        seq <= self.acked_seq
-            || self
-                .ranges
-                .iter()
-                .any(|&(from, to)| from <= seq && seq <= to)
+        seq <= self.acked_seq || self.ranges.iter().any(|&(from, to)| from <= seq && seq <= to)
     }
 
     /// The highest sequence it speaks of.

@@ -52,11 +52,7 @@ impl<'a> Batch<'a> {
                 return Err(Invalid::new(format!("records[{}].seq", index + 1), problem).into());
             }
         }
-        Ok(Batch {
-            epoch,
-            records,
-            gaps,
-        })
+        Ok(Batch { epoch, records, gaps })
     }
 }
 

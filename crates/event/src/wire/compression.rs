@@ -18,29 +18,17 @@ pub const ZSTD_MAGIC: [u8; 4] = [0x28, 0xB5, 0x2F, 0xFD];
 pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, WireError> {
     let limit = limits.wire_bytes;
     if body.len() > limit {
-        return Err(WireError::TooLarge {
-            what: "the body in bytes",
-            limit,
-        });
+        return Err(WireError::TooLarge { what: "the body in bytes", limit });
     }
     let limit = limits.decompressed_bytes;
-    let too_large = WireError::TooLarge {
-        what: "the decompressed body in bytes",
-        limit,
-    };
+    let too_large = WireError::TooLarge { what: "the decompressed body in bytes", limit };
     if !body.starts_with(&ZSTD_MAGIC) {
-        return if body.len() > limit {
-            Err(too_large)
-        } else {
-            Ok(Cow::Borrowed(body))
-        };
+        return if body.len() > limit { Err(too_large) } else { Ok(Cow::Borrowed(body)) };
     }
     let frame_len = zstd_safe::find_frame_compressed_size(body).map_err(fault)?;
     if frame_len != body.len() {
         let rest = body.len() - frame_len;
-        return Err(WireError::Compression(format!(
-            "{rest} bytes follow the frame"
-        )));
+        return Err(WireError::Compression(format!("{rest} bytes follow the frame")));
     }
     let stated = zstd_safe::get_frame_content_size(body)
         .map_err(|_| WireError::Compression("its header is damaged".to_owned()))?;

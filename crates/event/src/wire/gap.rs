@@ -63,9 +63,7 @@ impl Gap {
         let [from, to, count, first_at, last_at, reason] = json::pick(
             path,
             raw,
-            &[
-                "from_seq", "to_seq", "count", "first_at", "last_at", "reason",
-            ],
+            &["from_seq", "to_seq", "count", "first_at", "last_at", "reason"],
         )?;
         let at = |name: &str, raw: Option<&RawValue>| -> Result<Option<Timestamp>, Invalid> {
             let field = format!("{path}.{name}");

@@ -109,9 +109,7 @@ fn check_version(raw: Option<&RawValue>) -> Result<(), WireError> {
         None => Err(Invalid::missing("v", &expected).into()),
         Some(raw) if raw.get() == expected => Ok(()),
         Some(raw) => match json::integer("v", Some(raw), 0, u64::MAX) {
-            Ok(got) => Err(WireError::Version {
-                got: got.to_string(),
-            }),
+            Ok(got) => Err(WireError::Version { got: got.to_string() }),
             Err(_) => Err(Invalid::json("v", raw.get(), &expected).into()),
         },
     }

@@ -96,30 +96,19 @@ pub struct IgnoredAcks {
 impl Status {
     /// The last will, which the broker publishes when the node has gone.
     pub fn offline(epoch: Epoch) -> Status {
-        Status {
-            state: State::Offline,
-            epoch,
-            report: None,
-        }
+        Status { state: State::Offline, epoch, report: None }
     }
 
     /// What a node says while it runs.
     pub fn online(epoch: Epoch, report: Report) -> Status {
-        Status {
-            state: State::Online,
-            epoch,
-            report: Some(report),
-        }
+        Status { state: State::Online, epoch, report: Some(report) }
     }
 
     /// Reads a status.
     pub fn parse(body: &[u8]) -> Result<Status, WireError> {
         if body.len() > MAX_STATUS_BYTES {
             let limit = MAX_STATUS_BYTES;
-            return Err(WireError::TooLarge {
-                what: "the status in bytes",
-                limit,
-            });
+            return Err(WireError::TooLarge { what: "the status in bytes", limit });
         }
         let text = json::utf8("status", body)?;
         let [v, state, epoch] = json::document("status", text, &["v", "state", "epoch"])?;

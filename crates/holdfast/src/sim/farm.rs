@@ -33,12 +33,19 @@ impl Barn {
 
     /// One reading of each kind, as requests for the sampler socket, and an alarm when the air turns.
     /// `seconds` is the time of day in seconds, `elapsed_days` how long the flock has been simulated.
-    pub(crate) fn readings(&mut self, seconds: f64, elapsed_days: f64, rng: &mut impl Rng) -> Vec<Value> {
+    pub(crate) fn readings(
+        &mut self,
+        seconds: f64,
+        elapsed_days: f64,
+        rng: &mut impl Rng,
+    ) -> Vec<Value> {
         let phase = TAU * (seconds / 86_400.0 - 9.0 / 24.0);
         let temperature = 24.0 + self.offset + 4.0 * phase.sin() + self.noise(0, 0.15, rng);
-        let humidity = (62.0 - 1.2 * (temperature - 24.0) + self.noise(1, 0.6, rng)).clamp(20.0, 99.0);
+        let humidity =
+            (62.0 - 1.2 * (temperature - 24.0) + self.noise(1, 0.6, rng)).clamp(20.0, 99.0);
         // The fans run slower in the cool hours, so ammonia peaks when temperature is lowest.
-        let ammonia = (14.0 + self.offset * 2.0 - 7.0 * phase.sin() + self.noise(2, 0.5, rng)).max(0.0);
+        let ammonia =
+            (14.0 + self.offset * 2.0 - 7.0 * phase.sin() + self.noise(2, 0.5, rng)).max(0.0);
         let weight = flock_weight_kg(self.day_of_flock + elapsed_days) + self.noise(3, 0.004, rng);
 
         let mut requests = vec![
@@ -106,7 +113,8 @@ mod tests {
     fn mean_at(hour: f64, metric: &str) -> f64 {
         let mut rng = StdRng::seed_from_u64(7);
         let mut barn = Barn::new(&mut rng);
-        let sum: f64 = (0..200).map(|_| value(&barn.readings(hour * 3600.0, 0.0, &mut rng), metric)).sum();
+        let sum: f64 =
+            (0..200).map(|_| value(&barn.readings(hour * 3600.0, 0.0, &mut rng), metric)).sum();
         sum / 200.0
     }
 
@@ -128,7 +136,11 @@ mod tests {
         let mut barn = Barn::new(&mut rng);
         let mut expected = "alarm.raised";
         for minute in 0..20_000 {
-            let requests = barn.readings(f64::from(minute % 1440) * 60.0, f64::from(minute) / 1440.0, &mut rng);
+            let requests = barn.readings(
+                f64::from(minute % 1440) * 60.0,
+                f64::from(minute) / 1440.0,
+                &mut rng,
+            );
             assert!((5.0..45.0).contains(&value(&requests, "temperature")));
             assert!((20.0..99.1).contains(&value(&requests, "humidity")));
             assert!(value(&requests, "ammonia") >= 0.0);

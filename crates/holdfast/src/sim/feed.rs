@@ -47,7 +47,14 @@ impl Feed {
     pub(crate) fn new(socket: &Path, every: Duration, seed: u64) -> Self {
         let mut rng = StdRng::seed_from_u64(seed);
         let barn = Barn::new(&mut rng);
-        Self { socket: socket.to_owned(), every, rng, barn, waiting: Default::default(), tally: Tally::default() }
+        Self {
+            socket: socket.to_owned(),
+            every,
+            rng,
+            barn,
+            waiting: Default::default(),
+            tally: Tally::default(),
+        }
     }
 
     /// Runs until `rounds` rounds of readings were accepted or refused (`None`: for ever).
@@ -114,7 +121,9 @@ impl Feed {
                 let reply = open.reply().await?;
                 match reply["error"]["code"].as_str() {
                     None => self.tally.accepted += 1,
-                    Some("full" | "not_durable" | "stopping") => anyhow::bail!("the node cannot take it now"),
+                    Some("full" | "not_durable" | "stopping") => {
+                        anyhow::bail!("the node cannot take it now")
+                    }
                     Some(_) => {
                         self.tally.refused += 1;
                         tracing::warn!(error = %reply["error"]["message"], "the node refused a reading");
@@ -141,7 +150,10 @@ impl Connection {
 
     async fn reply(&mut self) -> anyhow::Result<Value> {
         let mut line = String::new();
-        anyhow::ensure!(self.reader.read_line(&mut line).await? > 0, "the node closed the connection");
+        anyhow::ensure!(
+            self.reader.read_line(&mut line).await? > 0,
+            "the node closed the connection"
+        );
         Ok(serde_json::from_str(&line)?)
     }
 }

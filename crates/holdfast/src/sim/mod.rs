@@ -50,7 +50,12 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     let all = async {
         while let Some(done) = barns.join_next().await {
             let tally = done??;
-            tracing::info!(accepted = tally.accepted, refused = tally.refused, skipped = tally.skipped, "barn done");
+            tracing::info!(
+                accepted = tally.accepted,
+                refused = tally.refused,
+                skipped = tally.skipped,
+                "barn done"
+            );
         }
         anyhow::Ok(())
     };

@@ -96,10 +96,16 @@ pub(crate) struct Links {
 
 impl Links {
     /// Opens the links of nodes `barn-1` to `barn-N`.
-    pub(super) async fn open(site: &Site, broker: SocketAddr, http: SocketAddr, count: u16) -> anyhow::Result<Links> {
+    pub(super) async fn open(
+        site: &Site,
+        broker: SocketAddr,
+        http: SocketAddr,
+        count: u16,
+    ) -> anyhow::Result<Links> {
         let file = site.folder().join("links.json");
         let mut ports: BTreeMap<NodeId, Ports> = match std::fs::read(&file) {
-            Ok(text) => serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()))?,
+            Ok(text) => serde_json::from_slice(&text)
+                .with_context(|| format!("{} is damaged", file.display()))?,
             Err(_) => BTreeMap::new(),
         };
         let mut links = Links { cables: BTreeMap::new(), order: Vec::new() };
@@ -109,7 +115,10 @@ impl Links {
                 Some(known) => *known,
                 None => Ports { mqtt: rig::free_port()?, http: rig::free_port()? },
             };
-            let cables = Cables { mqtt: Link::start_on(known.mqtt, broker).await?, http: Link::start_on(known.http, http).await? };
+            let cables = Cables {
+                mqtt: Link::start_on(known.mqtt, broker).await?,
+                http: Link::start_on(known.http, http).await?,
+            };
             ports.insert(node.clone(), known);
             links.cables.insert(node.clone(), cables);
             links.order.push(node);
@@ -147,10 +156,14 @@ impl Links {
     }
 
     fn set(&self, request: &Request) -> Reply {
-        let unknown: Vec<_> = request.nodes.iter().filter(|node| !self.cables.contains_key(*node)).collect();
+        let unknown: Vec<_> =
+            request.nodes.iter().filter(|node| !self.cables.contains_key(*node)).collect();
         if let Some(node) = unknown.first() {
             let known: Vec<_> = self.order.iter().map(NodeId::as_str).collect();
-            return Reply::Refused(format!("there is no node {node} here; there are {}", known.join(", ")));
+            return Reply::Refused(format!(
+                "there is no node {node} here; there are {}",
+                known.join(", ")
+            ));
         }
         let chosen = if request.nodes.is_empty() { &self.order } else { &request.nodes };
         for cables in chosen.iter().filter_map(|node| self.cables.get(node)) {
@@ -168,7 +181,8 @@ pub(super) fn serve(
 ) -> anyhow::Result<impl Future<Output = anyhow::Result<()>> + use<>> {
     // Only one `up` holds the data folder's lock, so a socket that is there is a leftover.
     let _ = std::fs::remove_file(socket);
-    let listener = UnixListener::bind(socket).with_context(|| format!("cannot listen on {}", socket.display()))?;
+    let listener = UnixListener::bind(socket)
+        .with_context(|| format!("cannot listen on {}", socket.display()))?;
     Ok(async move {
         loop {
             let (stream, _) = listener.accept().await?;

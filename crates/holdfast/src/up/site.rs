@@ -45,12 +45,18 @@ pub(super) struct Site {
 impl Site {
     /// Makes the folder if need be, and locks it.
     pub(super) fn open(folder: &Path) -> anyhow::Result<Site> {
-        std::fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
+        std::fs::create_dir_all(folder)
+            .with_context(|| format!("cannot make {}", folder.display()))?;
         let folder = folder.canonicalize()?;
         let lock = File::create(folder.join("lock"))?;
-        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(|_| {
-            anyhow::anyhow!("another `up` runs on {}: stop it, or give --data another folder", folder.display())
-        })?;
+        rustix::fs::flock(&lock, rustix::fs::FlockOperation::NonBlockingLockExclusive).map_err(
+            |_| {
+                anyhow::anyhow!(
+                    "another `up` runs on {}: stop it, or give --data another folder",
+                    folder.display()
+                )
+            },
+        )?;
         for part in ["edge", "nodes", "broker"] {
             std::fs::create_dir_all(folder.join(part))?;
         }
@@ -85,7 +91,8 @@ impl Site {
     /// address comes with [`Site::start_broker`].
     pub(super) async fn prepare_edge(&self, postgres: &Postgres) -> anyhow::Result<edge::Config> {
         let admin = pg::connect(&pg::Options::new(postgres.url("postgres"))).await?;
-        let there = admin.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&DATABASE]).await?;
+        let there =
+            admin.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&DATABASE]).await?;
         if there.is_none() {
             admin.batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
         }
@@ -113,7 +120,11 @@ impl Site {
     }
 
     /// Starts the broker with the files the edge wrote, and tells the edge its address.
-    pub(super) async fn start_broker(&self, config: &mut edge::Config, postgres: &Postgres) -> anyhow::Result<Mosquitto> {
+    pub(super) async fn start_broker(
+        &self,
+        config: &mut edge::Config,
+        postgres: &Postgres,
+    ) -> anyhow::Result<Mosquitto> {
         let folder = self.folder.join("broker");
         let options = MosquittoOptions {
             password_file: Some(folder.join("passwords")),
@@ -136,7 +147,9 @@ impl Site {
             }
             std::fs::create_dir_all(&folder)?;
             let mut config = config.clone();
-            if let (Some(broker), Some(http)) = (links.broker_address(node), links.http_address(node)) {
+            if let (Some(broker), Some(http)) =
+                (links.broker_address(node), links.http_address(node))
+            {
                 config.public_mqtt_address = format!("mqtt://{broker}").parse()?;
                 config.public_http_address = Some(format!("http://{http}"));
             }
@@ -166,7 +179,8 @@ impl Site {
     fn minted(&self) -> anyhow::Result<Minted> {
         let file = self.folder.join("minted.json");
         if let Ok(text) = std::fs::read(&file) {
-            return serde_json::from_slice(&text).with_context(|| format!("{} is damaged", file.display()));
+            return serde_json::from_slice(&text)
+                .with_context(|| format!("{} is damaged", file.display()));
         }
         let minted = Minted {
             tenant_id: TenantId::mint(),
@@ -194,7 +208,11 @@ impl Site {
         let folder = self.node_folder(node);
         let config = folder.join("node.toml");
         let program = std::env::current_exe()?.with_file_name("holdfast-node");
-        anyhow::ensure!(program.exists(), "{} is missing: build it with `cargo build -p node`", program.display());
+        anyhow::ensure!(
+            program.exists(),
+            "{} is missing: build it with `cargo build -p node`",
+            program.display()
+        );
         Ok(Role {
             name: node.to_string(),
             program,
@@ -211,7 +229,13 @@ fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let failed = || format!("cannot write {}", path.display());
-    let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(path).with_context(failed)?;
+    let mut file = File::options()
+        .write(true)
+        .create(true)
+        .truncate(true)
+        .mode(0o600)
+        .open(path)
+        .with_context(failed)?;
     file.write_all(text.as_bytes()).with_context(failed)?;
     file.sync_all().with_context(failed)
 }

@@ -22,7 +22,8 @@ use crate::table;
 pub(super) fn hint(site: &Site) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
-    let program = std::env::current_exe().map_or_else(|_| "holdfast".to_owned(), |path| short(&path));
+    let program =
+        std::env::current_exe().map_or_else(|_| "holdfast".to_owned(), |path| short(&path));
     let data = match short(site.folder()) {
         folder if folder == DEFAULT_DATA => String::new(),
         folder => format!(" --data {folder}"),
@@ -70,7 +71,11 @@ pub(super) struct Summary {
 impl Summary {
     pub(super) fn new(site: &Site, config: &edge::Config, links: Arc<Links>) -> Summary {
         Summary {
-            sockets: links.nodes().iter().map(|node| (node.clone(), site.sampler_socket(node))).collect(),
+            sockets: links
+                .nodes()
+                .iter()
+                .map(|node| (node.clone(), site.sampler_socket(node)))
+                .collect(),
             links,
             database: config.database.clone(),
             liveness: config.liveness,
@@ -101,7 +106,11 @@ impl Summary {
         let known = match client {
             Some(client) => {
                 let listing = edge::registry::list(client, Timestamp::now(), &self.liveness);
-                tokio::time::timeout(ANSWER_WITHIN, listing).await.ok().and_then(Result::ok).unwrap_or_default()
+                tokio::time::timeout(ANSWER_WITHIN, listing)
+                    .await
+                    .ok()
+                    .and_then(Result::ok)
+                    .unwrap_or_default()
             }
             None => Vec::new(),
         };
@@ -113,7 +122,8 @@ impl Summary {
             lines.push(Line {
                 node: node.to_string(),
                 link: self.links.state(node),
-                state: stored.map_or_else(|| "?".to_owned(), |stored| stored.state.as_str().to_owned()),
+                state: stored
+                    .map_or_else(|| "?".to_owned(), |stored| stored.state.as_str().to_owned()),
                 produced: number(|report| report.head),
                 held: number(|report| report.backlog),
                 acked: number(|report| report.acked),

@@ -23,17 +23,25 @@ pub(crate) struct Account {
 
 pub(crate) async fn read(client: &Client, stream: &str) -> Account {
     let row = client
-        .query_one("SELECT acked, received, lost, epoch FROM ledger_frontier WHERE stream = $1", &[&stream])
+        .query_one(
+            "SELECT acked, received, lost, epoch FROM ledger_frontier WHERE stream = $1",
+            &[&stream],
+        )
         .await
         .expect("one epoch: no card was re-imaged");
     let mut stored = BTreeMap::new();
-    for row in client.query("SELECT id FROM telemetry_raw WHERE stream = $1", &[&stream]).await.unwrap() {
+    for row in
+        client.query("SELECT id FROM telemetry_raw WHERE stream = $1", &[&stream]).await.unwrap()
+    {
         *stored.entry(row.get(0)).or_default() += 1;
     }
     let mut declared = RangeSet::new();
     let tombstones = "SELECT from_seq, to_seq FROM ledger_tombstone WHERE stream = $1";
     for row in client.query(tombstones, &[&stream]).await.unwrap() {
-        declared.insert(u64::try_from(row.get::<_, i64>(0)).unwrap(), u64::try_from(row.get::<_, i64>(1)).unwrap());
+        declared.insert(
+            u64::try_from(row.get::<_, i64>(0)).unwrap(),
+            u64::try_from(row.get::<_, i64>(1)).unwrap(),
+        );
     }
     Account {
         declared,
@@ -49,17 +57,33 @@ impl Account {
         let head = receipts.values().max().copied().unwrap_or(0);
         assert!(head > 0, "nothing was produced");
         assert!(self.acked >= head, "acked {} is behind the last receipt {head}", self.acked);
-        assert_eq!(self.received.count() + self.lost.count(), self.acked, "received and lost add up, and are disjoint");
-        assert_eq!(self.lost.is_empty(), !small_disk, "something is lost where a disk was full, and only there: {:?}", self.lost);
+        assert_eq!(
+            self.received.count() + self.lost.count(),
+            self.acked,
+            "received and lost add up, and are disjoint"
+        );
+        assert_eq!(
+            self.lost.is_empty(),
+            !small_disk,
+            "something is lost where a disk was full, and only there: {:?}",
+            self.lost
+        );
 
-        assert_eq!(self.lost.intersection(&self.declared), self.lost, "a tombstone names whatever is lost");
+        assert_eq!(
+            self.lost.intersection(&self.declared),
+            self.lost,
+            "a tombstone names whatever is lost"
+        );
 
         for (id, times) in &self.stored {
             assert_eq!(*times, 1, "{id} is stored {times} times");
         }
         for (id, seq) in receipts {
             let stored = self.stored.contains_key(&id.uuid());
-            assert!(stored || self.lost.contains(*seq), "{id} (seq {seq}) is neither stored nor declared lost");
+            assert!(
+                stored || self.lost.contains(*seq),
+                "{id} (seq {seq}) is neither stored nor declared lost"
+            );
         }
         // A reading whose receipt was lost is sent again until there is one, so nothing else can be there.
         let known: BTreeSet<Uuid> = receipts.keys().map(|id: &EventId| id.uuid()).collect();
@@ -76,15 +100,25 @@ pub(crate) async fn check_whole(client: &Client) {
                      WHERE t.id IS NULL OR o.id IS NULL";
     assert_eq!(number(unmatched).await, 0, "the outbox has exactly the stored events");
     assert_eq!(number("SELECT count(*) FROM ingress_quarantine").await, 0, "quarantined");
-    assert_eq!(number("SELECT count(*) FROM nodes WHERE flagged_at IS NOT NULL").await, 0, "flagged");
+    assert_eq!(
+        number("SELECT count(*) FROM nodes WHERE flagged_at IS NOT NULL").await,
+        0,
+        "flagged"
+    );
     let blocks = number("SELECT coalesce(sum(count), 0)::bigint FROM ledger_block").await;
-    let received = number("SELECT coalesce(sum(received_count), 0)::bigint FROM ledger_frontier").await;
+    let received =
+        number("SELECT coalesce(sum(received_count), 0)::bigint FROM ledger_frontier").await;
     assert_eq!(blocks, received, "the digests cover what was received");
 }
 
 impl fmt::Display for Account {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (stored, lost) = (self.stored.len(), self.lost.count());
-        write!(f, "acked {}, stored {stored}, lost {lost} in {} gaps", self.acked, self.lost.ranges().len())
+        write!(
+            f,
+            "acked {}, stored {stored}, lost {lost} in {} gaps",
+            self.acked,
+            self.lost.ranges().len()
+        )
     }
 }

@@ -114,7 +114,8 @@ pub(crate) async fn force_a_gap(site: &mut Site) -> anyhow::Result<()> {
     node.wait_for_status("several segments wait", |status| status.local.segments >= 3).await?;
     let path = node.tmpfs.as_ref().unwrap().path().join("filler");
     fill(&path);
-    let dropped = node.wait_for_status("the oldest are dropped", |status| status.report.drops > 0).await;
+    let dropped =
+        node.wait_for_status("the oldest are dropped", |status| status.report.drops > 0).await;
     std::fs::remove_file(&path)?;
     node.link.set(Mode::Pass);
     dropped

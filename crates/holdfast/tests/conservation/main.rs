@@ -7,6 +7,12 @@
 //!
 //! `HOLDFAST_SEED=n` repeats a run's choices, `HOLDFAST_FAULTS=n` changes how many there are.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "helpers of tests stand outside #[test] functions"
+)]
+
 mod account;
 mod faults;
 mod sampler;

@@ -52,14 +52,20 @@ async fn run(socket: PathBuf, stop: Arc<AtomicBool>) -> Receipts {
         }
         while !round.is_empty() {
             // An error means that the outcome is not known: what has no receipt is sent again.
-            let _ = tokio::time::timeout(REPLY_WITHIN, hand_over(&socket, &mut round, &mut receipts)).await;
+            let _ =
+                tokio::time::timeout(REPLY_WITHIN, hand_over(&socket, &mut round, &mut receipts))
+                    .await;
             tokio::time::sleep(BETWEEN_ROUNDS).await;
         }
     }
     receipts
 }
 
-async fn hand_over(socket: &Path, round: &mut Vec<(EventId, Value)>, receipts: &mut Receipts) -> anyhow::Result<()> {
+async fn hand_over(
+    socket: &Path,
+    round: &mut Vec<(EventId, Value)>,
+    receipts: &mut Receipts,
+) -> anyhow::Result<()> {
     let mut stream = BufReader::new(UnixStream::connect(socket).await?);
     let lines: String = round.iter().map(|(_, request)| format!("{request}\n")).collect();
     stream.write_all(lines.as_bytes()).await?;
@@ -76,7 +82,10 @@ async fn hand_over(socket: &Path, round: &mut Vec<(EventId, Value)>, receipts: &
             }
             None => {
                 let code = reply["error"]["code"].as_str();
-                assert!(matches!(code, Some("full" | "not_durable" | "stopping")), "a good reading was refused: {reply}");
+                assert!(
+                    matches!(code, Some("full" | "not_durable" | "stopping")),
+                    "a good reading was refused: {reply}"
+                );
             }
         }
     }

@@ -106,7 +106,8 @@ impl Site {
         let folder = temporary.path().to_owned();
         let options = PostgresOptions { durable: false, ..PostgresOptions::default() };
         let postgres = Postgres::start(&folder.join("postgres"), options).await?;
-        let config = configure(&folder, "edge-0", &postgres.url("postgres"), "mqtt://127.0.0.1:1883")?;
+        let config =
+            configure(&folder, "edge-0", &postgres.url("postgres"), "mqtt://127.0.0.1:1883")?;
         edge::migrate(&config.database).await?;
         let client = pg::connect(&config.database).await?;
         edge::registry::write_broker_files(&config, &client).await?;
@@ -129,7 +130,11 @@ impl Site {
             configure(&folder, &name, &config.database.url, &broker.url())?;
             edges.push(Role {
                 program: testkit::bin("holdfast")?,
-                arguments: ["edge", "run", "--config"].map(str::to_owned).into_iter().chain([text(&folder.join(format!("{name}.toml")))]).collect(),
+                arguments: ["edge", "run", "--config"]
+                    .map(str::to_owned)
+                    .into_iter()
+                    .chain([text(&folder.join(format!("{name}.toml")))])
+                    .collect(),
                 log: folder.join(format!("{name}.log")),
                 process: None,
             });
@@ -148,7 +153,8 @@ impl Site {
     pub(crate) async fn wait_until_data_flows(&self) -> anyhow::Result<()> {
         let client = self.database().await?;
         eventually(Duration::from_secs(60), "every node's readings are stored", async || {
-            let row = client.query_one("SELECT count(DISTINCT stream) FROM telemetry_raw", &[]).await;
+            let row =
+                client.query_one("SELECT count(DISTINCT stream) FROM telemetry_raw", &[]).await;
             row.map_or(0, |row| row.get::<_, i64>(0)) == NODES as i64
         })
         .await?;
@@ -185,7 +191,12 @@ fn folder() -> anyhow::Result<tempfile::TempDir> {
     Ok(folder)
 }
 
-fn configure(folder: &Path, name: &str, database: &str, broker: &str) -> anyhow::Result<edge::Config> {
+fn configure(
+    folder: &Path,
+    name: &str,
+    database: &str,
+    broker: &str,
+) -> anyhow::Result<edge::Config> {
     let file = folder.join(format!("{name}.toml"));
     // The same over both calls for one name: it stands in a node's configuration.
     let port = match edge::Config::load(Some(&file), |_| None) {
@@ -212,7 +223,9 @@ async fn enroll(
     let id: NodeId = format!("node-{number}").parse()?;
     let link = Link::start(broker.addr()).await?;
     let tmpfs = if number == NODES - 1 {
-        Tmpfs::mount(SMALL_DISK_KIB).inspect_err(|why| println!("no small disk in this run: {why}")).ok()
+        Tmpfs::mount(SMALL_DISK_KIB)
+            .inspect_err(|why| println!("no small disk in this run: {why}"))
+            .ok()
     } else {
         None
     };
@@ -231,9 +244,17 @@ async fn enroll(
     };
     let enrolled = edge::registry::enroll(&config, &request).await?;
     let socket = folder.join(format!("{id}.sock"));
-    let spool = tmpfs.as_ref().map_or_else(|| folder.join(format!("{id}.spool")), |disk| disk.path().join("spool"));
+    let spool = tmpfs
+        .as_ref()
+        .map_or_else(|| folder.join(format!("{id}.spool")), |disk| disk.path().join("spool"));
     let file = folder.join(format!("{id}.toml"));
-    std::fs::write(&file, format!("{}socket = {socket:?}\nspool.dir = {spool:?}\n{NODE_TUNING}", enrolled.node_config))?;
+    std::fs::write(
+        &file,
+        format!(
+            "{}socket = {socket:?}\nspool.dir = {spool:?}\n{NODE_TUNING}",
+            enrolled.node_config
+        ),
+    )?;
     let role = Role {
         program: testkit::bin("holdfast-node")?,
         arguments: vec!["run".to_owned(), "--config".to_owned(), text(&file)],

@@ -62,31 +62,15 @@ pub fn export(
     }
     let epoch = Epoch::from_uuid(spool.epoch())?;
     let at = Timestamp::now();
-    let header = Header {
-        holdfast_export: VERSION,
-        node_id,
-        epoch,
-        from_seq: from,
-        to_seq: to,
-        at,
-    };
+    let header =
+        Header { holdfast_export: VERSION, node_id, epoch, from_seq: from, to_seq: to, at };
     line(out, &header)?;
-    let mut done = Exported {
-        from_seq: from,
-        to_seq: to,
-        records: 0,
-        gaps: 0,
-    };
+    let mut done = Exported { from_seq: from, to_seq: to, records: 0, gaps: 0 };
     let mut reader = spool.reader(from);
     while let Some(item) = reader.next()? {
         let last = match item {
             Item::Record { seq, .. } if seq > to => break,
-            Item::Record {
-                seq,
-                written_at_ms,
-                bytes,
-                ..
-            } => {
+            Item::Record { seq, written_at_ms, bytes, .. } => {
                 match serde_json::from_slice::<&RawValue>(&bytes) {
                     Ok(event) => {
                         line(out, &RecordLine { seq, event })?;
@@ -115,14 +99,7 @@ pub fn export(
             break;
         }
     }
-    line(
-        out,
-        &Trailer {
-            end: true,
-            records: done.records,
-            gaps: done.gaps,
-        },
-    )?;
+    line(out, &Trailer { end: true, records: done.records, gaps: done.gaps })?;
     Ok(done)
 }
 
@@ -132,18 +109,7 @@ fn gap(
     (first_at, last_at): (Option<Timestamp>, Option<Timestamp>),
     reason: GapReason,
 ) -> Result<(), ExportError> {
-    line(
-        out,
-        &GapLine {
-            gap: GapBody {
-                from_seq,
-                to_seq,
-                first_at,
-                last_at,
-                reason,
-            },
-        },
-    )
+    line(out, &GapLine { gap: GapBody { from_seq, to_seq, first_at, last_at, reason } })
 }
 
 fn line(out: &mut dyn Write, value: &impl Serialize) -> Result<(), ExportError> {

@@ -76,20 +76,11 @@ pub async fn import(
     pauses: &[Duration],
     mut progress: impl FnMut(Progress),
 ) -> Result<Imported, ImportError> {
-    let mut lines = Lines {
-        input,
-        line: 0,
-        text: Vec::new(),
-    };
+    let mut lines = Lines { input, line: 0, text: Vec::new() };
     let header = lines.header()?;
     let poster = poster(&header).map_err(|error| ImportError::Edge(error, 0))?;
     let to_seq = header.to_seq;
-    let mut done = Imported {
-        header,
-        records: 0,
-        gaps: 0,
-        ack: None,
-    };
+    let mut done = Imported { header, records: 0, gaps: 0, ack: None };
     let mut writer = BatchWriter::new(done.header.epoch);
     let mut seq = 0;
     loop {
@@ -180,10 +171,7 @@ impl Lines<'_> {
         self.read()?;
         if let Ok(record) = serde_json::from_slice::<RecordLine<'_>>(&self.text) {
             let event = record.event.get().as_bytes().to_vec();
-            return Ok(Line::Record {
-                seq: record.seq,
-                event,
-            });
+            return Ok(Line::Record { seq: record.seq, event });
         }
         if let Ok(GapLine { gap }) = serde_json::from_slice::<GapLine>(&self.text) {
             let (first, last) = (gap.first_at, gap.last_at);
@@ -199,9 +187,7 @@ impl Lines<'_> {
     fn read(&mut self) -> Result<(), ImportError> {
         self.text.clear();
         let limit = MAX_LINE_BYTES as u64;
-        let read = (&mut *self.input)
-            .take(limit)
-            .read_until(b'\n', &mut self.text)?;
+        let read = (&mut *self.input).take(limit).read_until(b'\n', &mut self.text)?;
         if self.text.last() != Some(&b'\n') {
             return Err(match read >= MAX_LINE_BYTES {
                 true => self.wrong("longer than any line of an export"),
@@ -213,9 +199,6 @@ impl Lines<'_> {
     }
 
     fn wrong(&self, problem: &str) -> ImportError {
-        ImportError::Form {
-            line: self.line,
-            problem: problem.to_owned(),
-        }
+        ImportError::Form { line: self.line, problem: problem.to_owned() }
     }
 }

@@ -26,17 +26,13 @@ impl FromStr for Sync {
         if text == "batch" {
             return Ok(Sync::Batch);
         }
-        let span = text
-            .strip_prefix("interval:")
-            .and_then(|t| settings::parse_duration(t).ok());
+        let span = text.strip_prefix("interval:").and_then(|t| settings::parse_duration(t).ok());
         match span {
             Some(span) if !span.is_zero() && span <= Duration::from_secs(60) => {
                 Ok(Sync::Interval(span))
             }
-            _ => Err(
-                "expected batch, or interval: with a time span up to 60s, like interval:50ms"
-                    .to_owned(),
-            ),
+            _ => Err("expected batch, or interval: with a time span up to 60s, like interval:50ms"
+                .to_owned()),
         }
     }
 }
@@ -211,10 +207,7 @@ fn http(s: &Section) -> Result<Option<Http>, Error> {
         return Ok(None);
     };
     let Some(secret) = s.find("http.secret")? else {
-        return Err(s.refuse(
-            "http.address",
-            "needs http.secret or http.secret_file as well",
-        ));
+        return Err(s.refuse("http.address", "needs http.secret or http.secret_file as well"));
     };
     Ok(Some(Http {
         address: address.text().trim_end_matches('/').to_owned(),

@@ -44,11 +44,7 @@ pub(crate) struct Source {
 
 impl Source {
     pub(crate) fn new(spool: &Spool, epoch: Epoch) -> Source {
-        Source {
-            reader: spool.reader(spool.acked() + 1),
-            epoch,
-            held: None,
-        }
+        Source { reader: spool.reader(spool.acked() + 1), epoch, held: None }
     }
 
     /// The message for a plan, or nothing if the spool has nothing to read there.
@@ -70,20 +66,10 @@ impl Source {
                 },
             };
             match item {
-                Item::Record {
-                    seq,
-                    written_at_ms,
-                    class,
-                    bytes,
-                } => {
+                Item::Record { seq, written_at_ms, class, bytes } => {
                     let grown = writer.json_bytes() + bytes.len() + BatchWriter::RECORD_OVERHEAD;
                     if seq > plan.to || (!writer.is_empty() && grown > max_bytes) {
-                        self.held = Some(Item::Record {
-                            seq,
-                            written_at_ms,
-                            class,
-                            bytes,
-                        });
+                        self.held = Some(Item::Record { seq, written_at_ms, class, bytes });
                         break;
                     }
                     if is_sendable(&bytes) {
@@ -101,14 +87,7 @@ impl Source {
                     let from = gap.from_seq.max(plan.from);
                     let at = |ms: Option<i64>| Timestamp::from_millisecond(ms?).ok();
                     let (first, last) = (at(gap.first_at_ms), at(gap.last_at_ms));
-                    push_gap(
-                        &mut writer,
-                        from,
-                        gap.to_seq,
-                        first,
-                        last,
-                        reason_of(gap.reason),
-                    );
+                    push_gap(&mut writer, from, gap.to_seq, first, last, reason_of(gap.reason));
                     to = Some(gap.to_seq);
                 }
             }
@@ -120,11 +99,7 @@ impl Source {
         if body.len() >= COMPRESS_FROM_BYTES {
             body = wire::compress(&body, COMPRESSION_LEVEL)?;
         }
-        Ok(Some(Message {
-            body,
-            to,
-            unsendable,
-        }))
+        Ok(Some(Message { body, to, unsendable }))
     }
 
     fn go_to(&mut self, seq: u64) {

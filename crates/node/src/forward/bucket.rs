@@ -15,12 +15,7 @@ impl Bucket {
     /// Starts full.
     pub(crate) fn new(rate: u64, burst: u64, now: Instant) -> Bucket {
         let burst = as_f64(burst.max(1));
-        Bucket {
-            rate,
-            burst,
-            tokens: burst,
-            filled_at: now,
-        }
+        Bucket { rate, burst, tokens: burst, filled_at: now }
     }
 
     /// How many tokens there are.
@@ -62,10 +57,7 @@ impl Bucket {
     }
 }
 
-#[allow(
-    clippy::cast_precision_loss,
-    reason = "rates and bursts are far below 2^52"
-)]
+#[allow(clippy::cast_precision_loss, reason = "rates and bursts are far below 2^52")]
 fn as_f64(n: u64) -> f64 {
     n as f64
 }

@@ -27,13 +27,7 @@ pub(super) struct Bulk {
 impl Bulk {
     pub(super) fn new(limits: Option<HttpLimits>, now: Instant) -> Bulk {
         let records = limits.map_or(0, |http| http.batch_records);
-        Bulk {
-            limits,
-            under_way: None,
-            active: false,
-            records,
-            after: now,
-        }
+        Bulk { limits, under_way: None, active: false, records, after: now }
     }
 
     pub(super) fn is_active(&self) -> bool {

@@ -204,14 +204,10 @@ impl Forwarder {
             Lane::Backfill => Topic::Backfill(node),
         };
         let options = PublishOptions::at_least_once();
-        match self
-            .client
-            .try_publish_tracked(topic.to_string(), message.body, options)
-        {
+        match self.client.try_publish_tracked(topic.to_string(), message.body, options) {
             Ok(notice) => {
                 let id = self.replay.sent(plan, message.to, now);
-                self.notices
-                    .spawn(async move { Notice::Batch(id, is_delivered(notice).await) });
+                self.notices.spawn(async move { Notice::Batch(id, is_delivered(notice).await) });
             }
             // The queue has room for a whole window, so this only happens while the client is stopping.
             Err(_) => self.replay.stalled(now),
@@ -247,10 +243,7 @@ impl Forwarder {
     }
 
     fn post_failed(&mut self, id: BatchId, error: &PostError) {
-        let pause = self
-            .posts
-            .as_mut()
-            .map_or(Duration::ZERO, |posts| posts.pause_after(error));
+        let pause = self.posts.as_mut().map_or(Duration::ZERO, |posts| posts.pause_after(error));
         tracing::warn!(%error, pause_ms = pause.as_millis(), "bulk backfill failed; going on over MQTT");
         let our_fault = matches!(error, PostError::OurFault(_));
         let now = Instant::now();
@@ -311,11 +304,7 @@ impl Forwarder {
         if forwarding.link.state == state && forwarding.link.detail == detail {
             return false;
         }
-        forwarding.link = Link {
-            state,
-            since: Some(Timestamp::now()),
-            detail,
-        };
+        forwarding.link = Link { state, since: Some(Timestamp::now()), detail };
         true
     }
 
@@ -371,8 +360,7 @@ impl Forwarder {
     }
 
     fn publish_vitals(&self) {
-        self.vitals
-            .observe_pace(self.replay.head(), self.replay.acked());
+        self.vitals.observe_pace(self.replay.head(), self.replay.acked());
         let mut forwarding = self.vitals.forwarding();
         forwarding.in_flight = self.replay.in_flight() as u64;
         forwarding.resent_batches = self.replay.resent_batches();

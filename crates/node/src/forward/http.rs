@@ -49,9 +49,7 @@ impl Poster {
     /// Reads certificates, but does not connect.
     pub fn new(http: &Http, node: &NodeId) -> Result<Poster, PostError> {
         mqtt::install_crypto();
-        let mut builder = Client::builder()
-            .timeout(TIMEOUT)
-            .connect_timeout(CONNECT_TIMEOUT);
+        let mut builder = Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
         if let Some(file) = &http.ca_file {
             let pem = std::fs::read(file).map_err(|error| unusable(file.display(), &error))?;
             let certificates = reqwest::Certificate::from_pem_bundle(&pem)
@@ -60,16 +58,10 @@ impl Poster {
                 builder = builder.add_root_certificate(certificate);
             }
         }
-        let client = builder
-            .build()
-            .map_err(|error| unusable("http client", &error))?;
+        let client = builder.build().map_err(|error| unusable("http client", &error))?;
         let url = format!("{}/api/v1/nodes/{node}/backfill", http.address);
         let url = Url::parse(&url).map_err(|error| unusable(&url, &error))?;
-        Ok(Poster {
-            client,
-            url,
-            secret: http.secret.clone(),
-        })
+        Ok(Poster { client, url, secret: http.secret.clone() })
     }
 
     /// Posts one batch. The ack is the edge's word that its transaction has committed.
@@ -80,38 +72,28 @@ impl Poster {
             .bearer_auth(self.secret.expose())
             .header("content-type", "application/json")
             .body(body);
-        let response = request
-            .send()
-            .await
-            .map_err(|error| outage(describe(&error)))?;
+        let response = request.send().await.map_err(|error| outage(describe(&error)))?;
         let status = response.status();
         let retry_after = response
             .headers()
             .get("retry-after")
             .and_then(|value| value.to_str().ok()?.parse().ok())
             .map(Duration::from_secs);
-        if response
-            .content_length()
-            .is_some_and(|length| length > MAX_ACK_BYTES as u64)
-        {
+        if response.content_length().is_some_and(|length| length > MAX_ACK_BYTES as u64) {
             return Err(outage("the edge's answer is too long".to_owned()));
         }
         match status {
             StatusCode::OK => {
-                let body = response
-                    .bytes()
-                    .await
-                    .map_err(|error| outage(describe(&error)))?;
+                let body = response.bytes().await.map_err(|error| outage(describe(&error)))?;
                 Ack::parse(&body).map_err(|error| outage(format!("the edge's answer: {error}")))
             }
             StatusCode::BAD_REQUEST | StatusCode::PAYLOAD_TOO_LARGE => {
                 Err(PostError::OurFault(status.to_string()))
             }
             StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => Err(PostError::Refused(status)),
-            _ => Err(PostError::Outage {
-                reason: format!("the edge answers {status}"),
-                retry_after,
-            }),
+            _ => {
+                Err(PostError::Outage { reason: format!("the edge answers {status}"), retry_after })
+            }
         }
     }
 }
@@ -121,10 +103,7 @@ fn unusable(what: impl fmt::Display, error: &dyn fmt::Display) -> PostError {
 }
 
 fn outage(reason: String) -> PostError {
-    PostError::Outage {
-        reason,
-        retry_after: None,
-    }
+    PostError::Outage { reason, retry_after: None }
 }
 
 /// The innermost reason: the outer ones only repeat the address.
@@ -198,9 +177,7 @@ impl Posts {
             PostError::Outage { retry_after, .. } => retry_after.unwrap_or_default(),
             _ => Duration::ZERO,
         };
-        self.backoff
-            .next(&mut rand::rng())
-            .max(asked.min(MAX_RETRY_AFTER))
+        self.backoff.next(&mut rand::rng()).max(asked.min(MAX_RETRY_AFTER))
     }
 
     /// Gives up what is under way.

@@ -54,10 +54,7 @@ pub(crate) async fn watch(
                 LinkEvent::Up
             }
             Ok(Event::Incoming(Packet::Publish(publish))) if publish.topic == ack_topic => {
-                LinkEvent::Ack {
-                    body: publish.payload.to_vec(),
-                    retained: publish.retain,
-                }
+                LinkEvent::Ack { body: publish.payload.to_vec(), retained: publish.retain }
             }
             Ok(Event::Incoming(Packet::SubAck(suback)))
                 if suback.return_codes.contains(&SubscribeReasonCode::Failure) =>

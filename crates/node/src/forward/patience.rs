@@ -63,18 +63,13 @@ impl Patience {
     ) {
         self.newest_acked = self.newest_acked.max(Some(id));
         if sent_once {
-            self.slowest = self
-                .slowest
-                .max(now.saturating_duration_since(delivered_at));
+            self.slowest = self.slowest.max(now.saturating_duration_since(delivered_at));
         }
     }
 
     /// How long an ack may take.
     fn timeout(&self) -> Duration {
-        (self.slowest * 2).clamp(
-            self.resend_after,
-            self.resend_after * 2_u32.pow(MAX_DOUBLINGS),
-        )
+        (self.slowest * 2).clamp(self.resend_after, self.resend_after * 2_u32.pow(MAX_DOUBLINGS))
     }
 
     /// How long an ack may take once a later batch has been acknowledged. What overtook it was not slower, so this needs no

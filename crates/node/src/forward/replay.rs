@@ -79,9 +79,7 @@ pub struct Replay {
 impl Replay {
     /// A node that starts with what its spool knows.
     pub fn new(limits: Limits, head: u64, acked: u64, now: Instant) -> Replay {
-        let burst = limits
-            .batch_records
-            .max(limits.http.map_or(0, |http| http.batch_records));
+        let burst = limits.batch_records.max(limits.http.map_or(0, |http| http.batch_records));
         Replay {
             limits,
             head,
@@ -116,9 +114,7 @@ impl Replay {
 
     /// How many records the edge does not have yet.
     pub fn backlog(&self) -> u64 {
-        self.head
-            .saturating_sub(self.acked)
-            .saturating_sub(self.islands.count())
+        self.head.saturating_sub(self.acked).saturating_sub(self.islands.count())
     }
 
     /// Batches that wait for their PUBACK.
@@ -208,12 +204,7 @@ impl Replay {
             return Err(Some(due));
         }
         let (from, records) = (self.live_next, waiting.min(self.limits.batch_records));
-        Ok(Plan {
-            lane: Lane::Live,
-            route: Route::Mqtt,
-            from,
-            to: from + records - 1,
-        })
+        Ok(Plan { lane: Lane::Live, route: Route::Mqtt, from, to: from + records - 1 })
     }
 
     /// A backfill batch, or when to ask again.
@@ -230,20 +221,13 @@ impl Replay {
             Opening::Closed => (Route::Mqtt, self.limits.batch_records),
         };
         // Small tokens gather for a quarter of a second, so that a slow rate does not make tiny batches.
-        let chunk = (self.limits.backfill_rate / 4)
-            .clamp(1, most)
-            .min(to - from + 1);
+        let chunk = (self.limits.backfill_rate / 4).clamp(1, most).min(to - from + 1);
         let tokens = self.bucket.available(now);
         if tokens < chunk {
             return Err(Some(self.bucket.when(chunk, now)));
         }
         let records = (to - from + 1).min(most).min(tokens);
-        Ok(Plan {
-            lane: Lane::Backfill,
-            route,
-            from,
-            to: from + records - 1,
-        })
+        Ok(Plan { lane: Lane::Backfill, route, from, to: from + records - 1 })
     }
 
     /// Whether backfill over MQTT has to wait. Live keeps a slot, and a window's worth of unacked batches, whatever
@@ -355,17 +339,10 @@ impl Replay {
     fn expire(&mut self, now: Instant) -> Option<Instant> {
         let before = self.sent.len();
         let patience = &self.patience;
-        self.sent.retain(|sent| {
-            !sent
-                .delivered_at
-                .is_some_and(|at| patience.is_lost(sent.id, at, now))
-        });
+        self.sent
+            .retain(|sent| !sent.delivered_at.is_some_and(|at| patience.is_lost(sent.id, at, now)));
         self.resent_batches += u64::try_from(before - self.sent.len()).unwrap_or(0);
-        let oldest = self
-            .sent
-            .iter()
-            .filter_map(|sent| Some((sent.delivered_at?, sent.id)))
-            .min();
+        let oldest = self.sent.iter().filter_map(|sent| Some((sent.delivered_at?, sent.id))).min();
         let (oldest_at, oldest_id) = oldest?;
         let mut next = self.patience.probe_at(oldest_at);
         if now >= next {
@@ -376,10 +353,7 @@ impl Replay {
             next = self.patience.probe_at(now);
         }
         let delivered = self.sent.iter().filter_map(|sent| sent.delivered_at);
-        let due = delivered
-            .map(|at| self.patience.due(at))
-            .filter(|at| *at > now)
-            .min();
+        let due = delivered.map(|at| self.patience.due(at)).filter(|at| *at > now).min();
         earlier(Some(next), due)
     }
 

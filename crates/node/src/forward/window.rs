@@ -18,12 +18,7 @@ pub(super) struct Window {
 
 impl Window {
     pub(super) fn new(size: usize, puback_after: Duration, now: Instant) -> Window {
-        Window {
-            size,
-            slots: Vec::new(),
-            puback_after,
-            quiet_since: now,
-        }
+        Window { size, slots: Vec::new(), puback_after, quiet_since: now }
     }
 
     pub(super) fn len(&self) -> usize {

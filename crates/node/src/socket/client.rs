@@ -27,12 +27,8 @@ pub fn query_status(socket: &Path) -> Result<NodeStatus, QueryError> {
     let broken = |error: io::Error| QueryError::Answer(error.to_string());
     stream.set_read_timeout(Some(TIMEOUT)).map_err(broken)?;
     stream.set_write_timeout(Some(TIMEOUT)).map_err(broken)?;
-    (&stream)
-        .write_all(b"{\"cmd\":\"status\"}\n")
-        .map_err(broken)?;
+    (&stream).write_all(b"{\"cmd\":\"status\"}\n").map_err(broken)?;
     let mut line = String::new();
-    BufReader::new(stream.take(MAX_ANSWER_BYTES))
-        .read_line(&mut line)
-        .map_err(broken)?;
+    BufReader::new(stream.take(MAX_ANSWER_BYTES)).read_line(&mut line).map_err(broken)?;
     serde_json::from_str(&line).map_err(|error| QueryError::Answer(error.to_string()))
 }

@@ -40,16 +40,8 @@ struct Group {
 pub(super) async fn serve(stream: UnixStream, samplers: Samplers, stop: watch::Receiver<bool>) {
     let (read, write) = stream.into_split();
     let (sender, receiver) = mpsc::channel(GROUPS_IN_FLIGHT);
-    let lines = Lines {
-        samplers,
-        buffer: Vec::new(),
-        skipping: false,
-        stopping: false,
-    };
-    tokio::join!(
-        lines.read(read, sender, stop),
-        write_replies(write, receiver)
-    );
+    let lines = Lines { samplers, buffer: Vec::new(), skipping: false, stopping: false };
+    tokio::join!(lines.read(read, sender, stop), write_replies(write, receiver));
 }
 
 struct Lines {
@@ -121,10 +113,8 @@ impl Lines {
     }
 
     fn take_line(&self, line: &[u8], records: &mut Vec<(u8, Vec<u8>)>) -> Slot {
-        let moment = Moment {
-            now: Timestamp::now(),
-            clock_set: self.samplers.vitals.clock_is_set(),
-        };
+        let moment =
+            Moment { now: Timestamp::now(), clock_set: self.samplers.vitals.clock_is_set() };
         let parsed = request::parse(line, &self.samplers.identity, moment);
         let tag = parsed.tag;
         let mut ready = Vec::new();

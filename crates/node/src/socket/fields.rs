@@ -37,10 +37,7 @@ impl<'a> Fields<'a> {
 
     /// The value of a field, unless absent or null.
     pub(super) fn get(&self, name: &str) -> Option<&'a RawValue> {
-        self.0
-            .iter()
-            .find(|(field, _)| field == name)
-            .map(|(_, raw)| *raw)
+        self.0.iter().find(|(field, _)| field == name).map(|(_, raw)| *raw)
     }
 
     /// The value of a field that must be there.
@@ -81,10 +78,7 @@ impl<'de> Visitor<'de> for FieldVisitor {
                 wrong = Some(Invalid::new("line", "has more than 32 fields"));
             } else if names.contains(&name) {
                 let shown: String = name.chars().take(40).collect();
-                wrong = Some(Invalid::new(
-                    shown,
-                    "is there twice: expected each field once",
-                ));
+                wrong = Some(Invalid::new(shown, "is there twice: expected each field once"));
             } else {
                 names.push(name.clone());
                 if value.get() != "null" {

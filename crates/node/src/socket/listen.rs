@@ -40,14 +40,8 @@ pub enum ListenError {
 
 /// Opens the socket. A file that a dead node left behind is replaced; a living node's is not.
 pub(crate) fn bind(path: &Path) -> Result<UnixListener, ListenError> {
-    let failed = |source| ListenError::Io {
-        path: path.to_owned(),
-        source,
-    };
-    if let Some(folder) = path
-        .parent()
-        .filter(|folder| !folder.as_os_str().is_empty())
-    {
+    let failed = |source| ListenError::Io { path: path.to_owned(), source };
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
         std::fs::create_dir_all(folder).map_err(failed)?;
     }
     match std::fs::symlink_metadata(path) {
@@ -88,13 +82,7 @@ impl Samplers {
         connections: usize,
     ) -> Samplers {
         let to_disk = Arc::new(Semaphore::new(BYTES_TO_DISK as usize));
-        Samplers {
-            identity: Arc::new(identity),
-            vitals,
-            spool,
-            to_disk,
-            connections,
-        }
+        Samplers { identity: Arc::new(identity), vitals, spool, to_disk, connections }
     }
 
     /// Accepts until told to stop; then every pending reply is written before it returns.
@@ -133,9 +121,7 @@ impl Samplers {
     ) -> oneshot::Receiver<Result<RangeInclusive<u64>, spool::Error>> {
         let (sender, receiver) = oneshot::channel();
         let bytes: usize = records.iter().map(|(_, bytes)| bytes.len()).sum();
-        let permits = u32::try_from(bytes)
-            .unwrap_or(u32::MAX)
-            .clamp(MIN_SUBMISSION, BYTES_TO_DISK);
+        let permits = u32::try_from(bytes).unwrap_or(u32::MAX).clamp(MIN_SUBMISSION, BYTES_TO_DISK);
         // The semaphore is never closed, so there is always a permit in the end.
         let permit = Arc::clone(&self.to_disk).acquire_many_owned(permits).await;
         let done = Box::new(move |outcome| {

@@ -48,28 +48,16 @@ impl From<&spool::Error> for Refusal {
 }
 
 pub(super) fn spooled(into: &mut Vec<u8>, seq: u64, event_id: EventId, tag: Option<&str>) {
-    line(
-        into,
-        &format!("{{\"seq\":{seq},\"event_id\":\"{event_id}\""),
-        tag,
-    );
+    line(into, &format!("{{\"seq\":{seq},\"event_id\":\"{event_id}\""), tag);
 }
 
 pub(super) fn invalid(into: &mut Vec<u8>, invalid: &Invalid, tag: Option<&str>) {
     let message = invalid.to_string();
-    error(
-        into,
-        json!({"code": "invalid", "field": invalid.field, "message": message}),
-        tag,
-    );
+    error(into, json!({"code": "invalid", "field": invalid.field, "message": message}), tag);
 }
 
 pub(super) fn refused(into: &mut Vec<u8>, refusal: Refusal, tag: Option<&str>) {
-    error(
-        into,
-        json!({"code": refusal.code(), "message": refusal.message()}),
-        tag,
-    );
+    error(into, json!({"code": refusal.code(), "message": refusal.message()}), tag);
 }
 
 pub(super) fn ok(into: &mut Vec<u8>, tag: Option<&str>) {

@@ -63,34 +63,22 @@ pub fn parse(line: &[u8], identity: &Identity, moment: Moment) -> Parsed {
     let fields = match Fields::parse(line) {
         Ok(fields) => fields,
         Err(invalid) => {
-            return Parsed {
-                tag: None,
-                request: Err(invalid),
-            };
+            return Parsed { tag: None, request: Err(invalid) };
         }
     };
     let tag = match tag(&fields) {
         Ok(tag) => tag,
         Err(invalid) => {
-            return Parsed {
-                tag: None,
-                request: Err(invalid),
-            };
+            return Parsed { tag: None, request: Err(invalid) };
         }
     };
-    Parsed {
-        tag,
-        request: request(&fields, identity, moment),
-    }
+    Parsed { tag, request: request(&fields, identity, moment) }
 }
 
 fn tag(fields: &Fields<'_>) -> Result<Option<String>, Invalid> {
     match fields.get("tag") {
         Some(raw) if raw.get().len() > MAX_TAG_BYTES => {
-            let problem = format!(
-                "is {} bytes: expected at most {MAX_TAG_BYTES}",
-                raw.get().len()
-            );
+            let problem = format!("is {} bytes: expected at most {MAX_TAG_BYTES}", raw.get().len());
             Err(Invalid::new("tag", problem))
         }
         raw => Ok(raw.map(|raw| raw.get().to_owned())),
@@ -118,30 +106,17 @@ fn request(fields: &Fields<'_>, identity: &Identity, moment: Moment) -> Result<R
     }
     let own_time = fields
         .get("occurred_at")
-        .map(|raw| {
-            rfc3339(
-                "occurred_at",
-                &text("occurred_at", raw, "an RFC 3339 time")?,
-            )
-        })
+        .map(|raw| rfc3339("occurred_at", &text("occurred_at", raw, "an RFC 3339 time")?))
         .transpose()?;
     let clock_unset = own_time.is_none() && !moment.clock_set;
     let (event_type, payload, session_id) = if let Some(raw) = fields.get("event_type") {
         fields.refuse_others(&[&SHARED, &EVENT], "an event")?;
         let event_type = text("event_type", raw, "an event type")?.parse()?;
         let payload = fields.required("payload", "an object")?.to_owned();
-        (
-            event_type,
-            payload,
-            optional_id::<SessionId>(fields, "session_id")?,
-        )
+        (event_type, payload, optional_id::<SessionId>(fields, "session_id")?)
     } else {
         fields.refuse_others(&[&SHARED, &SAMPLE], "a sample")?;
-        (
-            EventType::TELEMETRY_INGESTED,
-            sample_payload(fields, clock_unset)?,
-            None,
-        )
+        (EventType::TELEMETRY_INGESTED, sample_payload(fields, clock_unset)?, None)
     };
     let trace_id = match fields.get("trace_id") {
         Some(raw) => text("trace_id", raw, "1 to 128 visible ASCII characters")?.into_owned(),
@@ -161,16 +136,10 @@ fn request(fields: &Fields<'_>, identity: &Identity, moment: Moment) -> Result<R
         trace_id: Some(trace_id),
         payload,
     };
-    envelope
-        .check()
-        .map_err(|invalid| own_name(invalid, fields))?;
+    envelope.check().map_err(|invalid| own_name(invalid, fields))?;
     let class = envelope.class().number();
     let bytes = encode(&envelope, identity.tenant_id.is_some())?;
-    Ok(Request::Record(Record {
-        event_id,
-        class,
-        bytes,
-    }))
+    Ok(Request::Record(Record { event_id, class, bytes }))
 }
 
 /// A sampler knows `metric_value`, not `payload.metric_value`.
@@ -195,11 +164,7 @@ struct SamplePayload<'a> {
 
 fn sample_payload(fields: &Fields<'_>, clock_unset: bool) -> Result<Box<RawValue>, Invalid> {
     let type_rule = "a lower-case letter and up to 63 of a-z, 0-9 and underscore";
-    let metric_type = text(
-        "metric_type",
-        fields.required("metric_type", type_rule)?,
-        type_rule,
-    )?;
+    let metric_type = text("metric_type", fields.required("metric_type", type_rule)?, type_rule)?;
     rules::metric_type("metric_type", &metric_type)?;
     let metric_value = fields.required("metric_value", "a finite number")?;
     finite("metric_value", metric_value)?;
@@ -215,13 +180,7 @@ fn sample_payload(fields: &Fields<'_>, clock_unset: bool) -> Result<Box<RawValue
         other => other,
     };
     let clock = clock_unset.then_some("unset");
-    let payload = SamplePayload {
-        metric_type,
-        metric_value,
-        unit,
-        quality,
-        clock,
-    };
+    let payload = SamplePayload { metric_type, metric_value, unit, quality, clock };
     to_raw_value(&payload).map_err(|error| Invalid::new("sample", format!("is not JSON: {error}")))
 }
 
@@ -230,10 +189,7 @@ fn finite(field: &str, raw: &RawValue) -> Result<(), Invalid> {
     let number = json.starts_with(|c: char| c == '-' || c.is_ascii_digit());
     match json.parse::<f64>() {
         Ok(value) if number && value.is_finite() => Ok(()),
-        _ => Err(Invalid::new(
-            field,
-            format!("is {}: expected a finite number", shown(json)),
-        )),
+        _ => Err(Invalid::new(field, format!("is {}: expected a finite number", shown(json)))),
     }
 }
 
@@ -248,12 +204,7 @@ fn shown(json: &str) -> String {
 fn text<'a>(field: &str, raw: &'a RawValue, expected: &str) -> Result<Cow<'a, str>, Invalid> {
     serde_json::from_str::<Text<'a>>(raw.get())
         .map(|text| text.0)
-        .map_err(|_| {
-            Invalid::new(
-                field,
-                format!("is {}: expected {expected}", shown(raw.get())),
-            )
-        })
+        .map_err(|_| Invalid::new(field, format!("is {}: expected {expected}", shown(raw.get()))))
 }
 
 /// Text that is borrowed where it has no escape.

@@ -67,12 +67,7 @@ impl FakeEdge {
     pub(crate) async fn start(broker: SocketAddr) -> FakeEdge {
         let address = format!("mqtt://{broker}").parse().unwrap();
         let tls = mqtt::Tls::default();
-        FakeEdge::connect(mqtt::Broker {
-            address,
-            tls,
-            credentials: None,
-        })
-        .await
+        FakeEdge::connect(mqtt::Broker { address, tls, credentials: None }).await
     }
 
     /// Connects, and waits until it hears everything.
@@ -86,10 +81,7 @@ impl FakeEdge {
             ..mqtt::Session::default()
         };
         let (client, mut event_loop) = broker.connect(&session).unwrap();
-        let seen = Arc::new(Mutex::new(Memory {
-            acking: true,
-            ..Memory::default()
-        }));
+        let seen = Arc::new(Mutex::new(Memory { acking: true, ..Memory::default() }));
         let (ready, is_ready) = tokio::sync::watch::channel(0u32);
         let task = {
             let (client, seen) = (client.clone(), Arc::clone(&seen));
@@ -114,11 +106,7 @@ impl FakeEdge {
             })
         };
         let edge = FakeEdge { client, seen, task };
-        eventually(LONG, "the edge to subscribe", async || {
-            *is_ready.borrow() >= 3
-        })
-        .await
-        .unwrap();
+        eventually(LONG, "the edge to subscribe", async || *is_ready.borrow() >= 3).await.unwrap();
         edge
     }
 
@@ -135,22 +123,13 @@ impl FakeEdge {
     pub(crate) async fn publish_ack(&self, body: String) {
         let topic = Topic::Ack(node_id()).to_string();
         let options = PublishOptions::at_least_once().retained();
-        let notice = self
-            .client
-            .publish_tracked(topic, body, options)
-            .await
-            .unwrap();
+        let notice = self.client.publish_tracked(topic, body, options).await.unwrap();
         notice.wait_completion_async().await.unwrap();
     }
 
     /// The frontier of the only epoch there is.
     pub(crate) fn frontier(&self) -> Frontier {
-        self.seen()
-            .frontiers
-            .values()
-            .next()
-            .cloned()
-            .unwrap_or_default()
+        self.seen().frontiers.values().next().cloned().unwrap_or_default()
     }
 
     /// Waits until every seq up to `head` is accounted for.

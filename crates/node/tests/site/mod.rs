@@ -1,9 +1,5 @@
 //! A small site for tests: a real broker, a link to it, the real node, a sampler, and an edge made of a frontier.
-#![allow(
-    dead_code,
-    unused_imports,
-    reason = "each test file uses its own part of the site"
-)]
+#![allow(dead_code, unused_imports, reason = "each test file uses its own part of the site")]
 #![allow(
     clippy::unwrap_used,
     clippy::panic,
@@ -50,13 +46,7 @@ impl Site {
         let broker = testkit::mosquitto().await.unwrap();
         let link = Link::start(broker.addr()).await.unwrap();
         let folder = tempfile::tempdir().unwrap();
-        let site = Site {
-            broker,
-            link,
-            folder,
-            extra: extra.to_owned(),
-            node: None,
-        };
+        let site = Site { broker, link, folder, extra: extra.to_owned(), node: None };
         site.configure(extra);
         site
     }
@@ -144,9 +134,7 @@ impl Site {
                 _ => Err(format!("{status:?}")),
             }
         });
-        drained
-            .await
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        drained.await.unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// Waits until a status is as wanted.
@@ -162,16 +150,12 @@ impl Site {
                 false => Err(format!("{status:?}")),
             }
         });
-        found
-            .await
-            .unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
+        found.await.unwrap_or_else(|error| panic!("{error}\n{}", self.log()))
     }
 
     /// Runs a command of the binary with this site's configuration.
     pub(crate) fn command(&self, arguments: &[&str]) -> Output {
-        run(Command::new(binary())
-            .args(arguments)
-            .env("HOLDFAST_CONFIG", self.config()))
+        run(Command::new(binary()).args(arguments).env("HOLDFAST_CONFIG", self.config()))
     }
 }
 

@@ -1,9 +1,6 @@
 //! A node's replay core, a network that misbehaves, and an edge made of a frontier, in one thread and without time.
 #![allow(dead_code, reason = "each test file uses its own part of the world")]
-#![allow(
-    clippy::unwrap_used,
-    reason = "this is test code outside #[test] functions"
-)]
+#![allow(clippy::unwrap_used, reason = "this is test code outside #[test] functions")]
 
 use event::id::Epoch;
 use event::ledger::{Frontier, RangeSet};
@@ -113,11 +110,7 @@ impl World {
                 }
             };
             assert!(plan.from >= 1 && plan.from <= plan.to, "{plan:?}");
-            assert!(
-                plan.to <= self.head,
-                "{plan:?} is beyond head {}",
-                self.head
-            );
+            assert!(plan.to <= self.head, "{plan:?} is beyond head {}", self.head);
             assert!(plan.from > self.node.acked(), "{plan:?} is acked");
             assert!(plan.to - plan.from < self.limits.batch_records.max(50));
             // A gap that begins inside the batch reaches as far as it reaches.
@@ -131,12 +124,7 @@ impl World {
                 _ => to,
             };
             let id = self.node.sent(plan, to, self.now);
-            let flight = Flight {
-                id,
-                from: plan.from,
-                to,
-                life: self.life,
-            };
+            let flight = Flight { id, from: plan.from, to, life: self.life };
             match plan.route {
                 Route::Mqtt => {
                     assert!(self.connected, "sent over a broken link");
@@ -147,11 +135,7 @@ impl World {
                     self.post = Some(flight);
                 }
             }
-            let mine = self
-                .uplink
-                .iter()
-                .filter(|flight| flight.life == self.life)
-                .count();
+            let mine = self.uplink.iter().filter(|flight| flight.life == self.life).count();
             assert_eq!(self.node.in_flight(), mine);
             assert!(mine <= self.limits.window, "{mine} in flight");
         }
@@ -189,10 +173,7 @@ impl World {
                 assert_eq!(self.node.acked(), before);
             }
         }
-        assert!(
-            self.node.acked() <= self.edge.acked(),
-            "acked what the edge does not have"
-        );
+        assert!(self.node.acked() <= self.edge.acked(), "acked what the edge does not have");
     }
 
     fn connect(&mut self) {
@@ -229,32 +210,16 @@ impl World {
 
     fn forge(&mut self) {
         let (acked, head) = (self.node.acked(), self.node.head());
-        let ack = |acked_seq, ranges| Ack {
-            epoch: self.epoch,
-            acked_seq,
-            ranges,
-        };
+        let ack = |acked_seq, ranges| Ack { epoch: self.epoch, acked_seq, ranges };
         let foreign = ack(head, vec![]);
-        assert_eq!(
-            self.node.ack(&foreign, false, false, self.now),
-            Err(Ignored::ForeignEpoch)
-        );
+        assert_eq!(self.node.ack(&foreign, false, false, self.now), Err(Ignored::ForeignEpoch));
         let beyond = ack(head + 1, vec![]);
-        assert_eq!(
-            self.node.ack(&beyond, true, false, self.now),
-            Err(Ignored::BeyondHead)
-        );
+        assert_eq!(self.node.ack(&beyond, true, false, self.now), Err(Ignored::BeyondHead));
         let beyond = ack(acked, vec![(head + 5, head + 6)]);
-        assert_eq!(
-            self.node.ack(&beyond, true, false, self.now),
-            Err(Ignored::BeyondHead)
-        );
+        assert_eq!(self.node.ack(&beyond, true, false, self.now), Err(Ignored::BeyondHead));
         if acked > 0 {
             let stale = ack(acked - 1, vec![]);
-            assert_eq!(
-                self.node.ack(&stale, true, false, self.now),
-                Err(Ignored::Regressed)
-            );
+            assert_eq!(self.node.ack(&stale, true, false, self.now), Err(Ignored::Regressed));
         }
         assert_eq!(self.node.acked(), acked);
     }
@@ -309,12 +274,9 @@ impl World {
         };
         match self.rng.random_range(0..4) {
             0 => self.node.http_failed(flight.id, true, self.now, self.now),
-            1 => self.node.http_failed(
-                flight.id,
-                false,
-                self.now + Duration::from_secs(1),
-                self.now,
-            ),
+            1 => {
+                self.node.http_failed(flight.id, false, self.now + Duration::from_secs(1), self.now)
+            }
             // The answer is lost, the batch is not.
             2 => {
                 self.edge_takes(flight);
@@ -353,25 +315,15 @@ impl World {
             if self.node.acked() == self.head {
                 return round;
             }
-            self.now = wake
-                .unwrap_or(self.now)
-                .max(self.now + Duration::from_millis(5));
+            self.now = wake.unwrap_or(self.now).max(self.now + Duration::from_millis(5));
         }
         let (acked, head) = (self.node.acked(), self.head);
-        assert_eq!(
-            acked,
-            head,
-            "did not converge: {:?}",
-            self.edge.missing(head)
-        );
+        assert_eq!(acked, head, "did not converge: {:?}", self.edge.missing(head));
         0
     }
 }
 
-#[allow(
-    clippy::panic,
-    reason = "a test that finds the core spinning must fail"
-)]
+#[allow(clippy::panic, reason = "a test that finds the core spinning must fail")]
 fn panic_never_idle() -> ! {
     panic!("the core wants to send for ever")
 }

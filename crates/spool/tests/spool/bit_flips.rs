@@ -35,23 +35,11 @@ fn check(spool: &Spool, damaged: Option<u64>, context: &str) {
     let items = read_from(spool, 1);
     let read = records(&items);
     let expected: Vec<u64> = (1..=20).filter(|n| Some(*n) != damaged).collect();
-    assert_eq!(
-        read.keys().copied().collect::<Vec<_>>(),
-        expected,
-        "{context}"
-    );
-    assert!(
-        read.iter().all(|(seq, bytes)| *bytes == payload(*seq)),
-        "{context}"
-    );
-    let declared: Vec<_> = gaps(&items)
-        .iter()
-        .map(|gap| (gap.from_seq, gap.to_seq, gap.reason))
-        .collect();
-    let wanted: Vec<_> = damaged
-        .iter()
-        .map(|n| (*n, *n, GapReason::Corrupt))
-        .collect();
+    assert_eq!(read.keys().copied().collect::<Vec<_>>(), expected, "{context}");
+    assert!(read.iter().all(|(seq, bytes)| *bytes == payload(*seq)), "{context}");
+    let declared: Vec<_> =
+        gaps(&items).iter().map(|gap| (gap.from_seq, gap.to_seq, gap.reason)).collect();
+    let wanted: Vec<_> = damaged.iter().map(|n| (*n, *n, GapReason::Corrupt)).collect();
     assert_eq!(declared, wanted, "{context}");
     assert_eq!(spool.synced(), 20, "{context}");
     assert_eq!(spool.append(0, b"after").unwrap(), 21, "{context}");
@@ -61,10 +49,7 @@ fn check(spool: &Spool, damaged: Option<u64>, context: &str) {
 fn a_flipped_byte_in_a_segment_costs_the_damaged_record_alone() {
     let disk = filled();
     let names = disk.segment_names();
-    let bases: Vec<u64> = names
-        .iter()
-        .map(|name| name[..20].parse().unwrap())
-        .collect();
+    let bases: Vec<u64> = names.iter().map(|name| name[..20].parse().unwrap()).collect();
     for (i, name) in names.iter().enumerate() {
         let last = bases.get(i + 1).map_or(20, |next| next - 1);
         let bytes = disk.bytes_of(name);
@@ -104,11 +89,7 @@ fn a_flipped_byte_in_the_small_files_costs_no_record() {
                 flipped[at] ^= pattern;
                 disk.put(name, &flipped);
                 let spool = open(small(), &disk).unwrap();
-                assert_eq!(
-                    (spool.epoch(), spool.acked()),
-                    (epoch, 1),
-                    "{name}, byte {at}"
-                );
+                assert_eq!((spool.epoch(), spool.acked()), (epoch, 1), "{name}, byte {at}");
                 check(&spool, None, &format!("{name}, byte {at} ^ {pattern:02x}"));
             }
         }
@@ -119,10 +100,7 @@ fn a_flipped_byte_in_the_small_files_costs_no_record() {
 fn a_flipped_byte_in_the_gaps_file_costs_a_reason_at_most() {
     let disk = filled();
     let names = disk.segment_names();
-    let bases: Vec<u64> = names
-        .iter()
-        .map(|name| name[..20].parse().unwrap())
-        .collect();
+    let bases: Vec<u64> = names.iter().map(|name| name[..20].parse().unwrap()).collect();
     disk.delete(&names[1]);
     let spool = open(small(), &disk).unwrap();
     read_from(&spool, 1);
@@ -136,14 +114,8 @@ fn a_flipped_byte_in_the_gaps_file_costs_a_reason_at_most() {
         disk.put("gaps", &flipped);
         let spool = open(small(), &disk).unwrap();
         let found = gaps(&read_from(&spool, 1));
-        let [gap] = found[..] else {
-            panic!("byte {at}: {found:?}")
-        };
-        assert_eq!(
-            (gap.from_seq, gap.to_seq),
-            (bases[1], bases[2] - 1),
-            "byte {at}"
-        );
+        let [gap] = found[..] else { panic!("byte {at}: {found:?}") };
+        assert_eq!((gap.from_seq, gap.to_seq), (bases[1], bases[2] - 1), "byte {at}");
     }
 }
 
@@ -153,10 +125,7 @@ fn the_identity_survives_in_any_one_of_its_places() {
     let epoch = open(small(), &whole.copy()).unwrap().epoch();
     for kept in ["epoch", "cursor", "gaps", "segments"] {
         let disk = whole.copy();
-        for name in ["epoch", "cursor", "gaps"]
-            .into_iter()
-            .filter(|name| *name != kept)
-        {
+        for name in ["epoch", "cursor", "gaps"].into_iter().filter(|name| *name != kept) {
             disk.put(name, &[0x55; 600]);
         }
         let spool = open(small(), &disk).unwrap();
@@ -171,23 +140,16 @@ fn the_identity_survives_in_any_one_of_its_places() {
         bytes[footer..].fill(0);
         disk.put(&name, &bytes);
     }
-    ["epoch", "cursor", "gaps"]
-        .iter()
-        .for_each(|name| disk.delete(name));
+    ["epoch", "cursor", "gaps"].iter().for_each(|name| disk.delete(name));
     let refused = open(small(), &disk);
-    assert!(matches!(
-        refused.err(),
-        Some(spool::Error::NoIdentity { .. })
-    ));
+    assert!(matches!(refused.err(), Some(spool::Error::NoIdentity { .. })));
 }
 
 #[test]
 fn a_head_that_nobody_knows_gets_a_new_epoch() {
     let disk = filled();
     let epoch = open(small(), &disk).unwrap().epoch();
-    disk.segment_names()
-        .iter()
-        .for_each(|name| disk.delete(name));
+    disk.segment_names().iter().for_each(|name| disk.delete(name));
     disk.delete("cursor");
     let spool = open(small(), &disk).unwrap();
     assert!(spool.recovery().epoch_renewed);
@@ -204,13 +166,8 @@ fn a_cursor_that_is_gone_declares_again_what_was_deleted() {
     disk.delete("cursor");
     let spool = open(small(), &disk).unwrap();
     assert_eq!(spool.acked(), 0);
-    let [gap] = gaps(&read_from(&spool, 1))[..] else {
-        panic!("one gap")
-    };
-    assert_eq!(
-        (gap.from_seq, gap.to_seq, gap.reason),
-        (1, second - 1, GapReason::Lost)
-    );
+    let [gap] = gaps(&read_from(&spool, 1))[..] else { panic!("one gap") };
+    assert_eq!((gap.from_seq, gap.to_seq, gap.reason), (1, second - 1, GapReason::Lost));
 }
 
 #[test]
@@ -230,13 +187,7 @@ fn an_insane_length_neither_allocates_nor_loops() {
         let steps: Vec<Step<'_>> = scan(&header, salt, 1).collect();
         assert_eq!(steps.len(), 3, "{len}: {steps:?}");
         assert!(matches!(steps[0], Step::Damage(d) if (d.from_seq, d.to_seq) == (1, 1)));
-        assert!(matches!(
-            steps[1],
-            Step::Frame {
-                payload: b"good",
-                ..
-            }
-        ));
+        assert!(matches!(steps[1], Step::Frame { payload: b"good", .. }));
     }
 }
 
@@ -246,14 +197,7 @@ fn a_frame_inside_a_payload_is_not_taken_for_a_record() {
     let spool = open(small(), &disk).unwrap();
     // The forger knows the format and the next sequence, but copies a frame of another segment.
     let mut forged = Vec::new();
-    assert!(spool::frame::encode(
-        &mut forged,
-        Salt::new(spool.epoch(), 77),
-        2,
-        0,
-        0,
-        b"forged"
-    ));
+    assert!(spool::frame::encode(&mut forged, Salt::new(spool.epoch(), 77), 2, 0, 0, b"forged"));
     spool.append(0, &forged).unwrap();
     spool.append(0, b"true").unwrap();
     drop(spool);

@@ -58,9 +58,7 @@ fn group(spool: &Spool, ledger: &mut Ledger) {
     let records = batch.iter().map(|bytes| (0, bytes.clone())).collect();
     let submitted = spool.submit(records, Box::new(move |result| tell.send(result).unwrap()));
     if let (Ok(()), Ok(Ok(range))) = (submitted, told.recv()) {
-        range
-            .zip(batch)
-            .for_each(|(seq, bytes)| ledger.remember(seq, bytes));
+        range.zip(batch).for_each(|(seq, bytes)| ledger.remember(seq, bytes));
     }
 }
 
@@ -74,10 +72,7 @@ fn goes_on(disk: &TestDisk, mut ledger: Ledger) {
     ledger.check(&spool);
     drop(spool);
     let spool = open(config(), disk).unwrap();
-    assert!(
-        spool.recovery().new_gaps.is_empty(),
-        "a clean restart finds nothing new"
-    );
+    assert!(spool.recovery().new_gaps.is_empty(), "a clean restart finds nothing new");
     ledger.check(&spool);
     assert_eq!(disk.violations(), [""; 0]);
 }
@@ -107,10 +102,7 @@ fn a_power_cut_at_every_operation() {
         }
         operations += 1;
     }
-    assert!(
-        operations > 150,
-        "the workload has only {operations} operations"
-    );
+    assert!(operations > 150, "the workload has only {operations} operations");
 }
 
 #[test]
@@ -156,10 +148,7 @@ fn a_failed_write_leaves_nothing_behind() {
     let mut ledger = Ledger::default();
     ledger.append(&spool, 0).unwrap();
     disk.fail_at(0, Fault::Fail(ErrorKind::Other));
-    assert!(
-        spool.append(0, &[0xAB; 600]).is_err(),
-        "half of it is in the file"
-    );
+    assert!(spool.append(0, &[0xAB; 600]).is_err(), "half of it is in the file");
     spool.append(0, b"short").unwrap();
     drop(spool);
     let spool = open(small(), &disk).unwrap();
@@ -211,9 +200,7 @@ fn a_failure_at_every_operation_is_reported_and_overcome() {
                 break;
             }
             let context = format!("operation {operations}, {kind:?}");
-            ledger
-                .append(&spool, 2)
-                .unwrap_or_else(|e| panic!("{context}: not overcome: {e}"));
+            ledger.append(&spool, 2).unwrap_or_else(|e| panic!("{context}: not overcome: {e}"));
             ledger.check(&spool);
             assert_eq!(disk.violations(), [""; 0], "{context}");
             // And all of it was really on the disk.
@@ -223,10 +210,7 @@ fn a_failure_at_every_operation_is_reported_and_overcome() {
             assert!(ran.is_ok(), "{context}");
             operations += 1;
         }
-        assert!(
-            operations > 150,
-            "the workload has only {operations} operations"
-        );
+        assert!(operations > 150, "the workload has only {operations} operations");
     }
 }
 
@@ -239,16 +223,9 @@ fn a_failed_sync_is_told_to_its_callers_and_the_file_is_not_trusted_again() {
     // The next operations are the write and the sync.
     disk.fail_at(1, Fault::Fail(ErrorKind::Other));
     let refused = spool.append(0, b"its sync fails");
-    assert!(
-        matches!(refused, Err(spool::Error::Io { op: "sync", .. })),
-        "{refused:?}"
-    );
+    assert!(matches!(refused, Err(spool::Error::Io { op: "sync", .. })), "{refused:?}");
     assert_eq!(spool.synced(), 1, "nothing unsynced is shown");
-    assert_eq!(
-        ledger.append(&spool, 0).unwrap(),
-        2,
-        "nobody was told 2, so it is given again"
-    );
+    assert_eq!(ledger.append(&spool, 0).unwrap(), 2, "nobody was told 2, so it is given again");
     assert_eq!(disk.segment_names().len(), 2, "in a new file");
     ledger.check(&spool);
     assert_eq!(disk.violations(), [""; 0]);
@@ -265,21 +242,13 @@ fn under_an_interval_a_failed_sync_becomes_a_declared_gap() {
     for n in 1..=3 {
         assert_eq!(spool.append(0, &payload(n)).unwrap(), n);
     }
-    assert_eq!(
-        spool.synced(),
-        0,
-        "acknowledged, and not yet synced: readers see nothing"
-    );
+    assert_eq!(spool.synced(), 0, "acknowledged, and not yet synced: readers see nothing");
     assert_eq!(spool.reader(1).next().unwrap(), None);
     // Filling the segment seals it, and sealing syncs: that sync fails.
     disk.fail_at(0, Fault::Fail(ErrorKind::Other));
     let refused = spool.append(0, &[7; 1000]);
     assert!(refused.is_err());
-    assert_eq!(
-        spool.append(0, b"after").unwrap(),
-        4,
-        "what callers were told is not given again"
-    );
+    assert_eq!(spool.append(0, b"after").unwrap(), 4, "what callers were told is not given again");
     let mut ledger = Ledger::default();
     (1..=3).for_each(|n| ledger.remember(n, payload(n)));
     // A power cut may take 4, which is not synced; that 1 to 3 are gone was on the disk before 4 was told.
@@ -287,10 +256,7 @@ fn under_an_interval_a_failed_sync_becomes_a_declared_gap() {
         let after = disk.after_crash(outcome);
         let spool = open(small(), &after).unwrap();
         let gap = spool.gaps()[0];
-        assert_eq!(
-            (gap.from_seq, gap.to_seq, gap.reason),
-            (1, 3, spool::GapReason::Lost)
-        );
+        assert_eq!((gap.from_seq, gap.to_seq, gap.reason), (1, 3, spool::GapReason::Lost));
         ledger.clone().check(&spool);
     }
 }

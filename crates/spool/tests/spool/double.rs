@@ -86,9 +86,7 @@ impl TestDisk {
 
     pub(crate) fn segment_names(&self) -> Vec<String> {
         let names = self.file_names().into_iter();
-        names
-            .filter(|n| n.ends_with(".seg") || n.ends_with(".open"))
-            .collect()
+        names.filter(|n| n.ends_with(".seg") || n.ends_with(".open")).collect()
     }
 
     pub(crate) fn bytes_of(&self, name: &str) -> Vec<u8> {
@@ -100,11 +98,7 @@ impl TestDisk {
     pub(crate) fn put(&self, name: &str, bytes: &[u8]) {
         let mut world = self.world();
         let (cached, durable) = (bytes.to_vec(), bytes.to_vec());
-        world.inodes.push(Inode {
-            cached,
-            durable,
-            ..Inode::default()
-        });
+        world.inodes.push(Inode { cached, durable, ..Inode::default() });
         let id = world.inodes.len() - 1;
         world.names.insert(name.to_owned(), id);
         world.durable_names.insert(name.to_owned(), id);
@@ -188,26 +182,16 @@ impl World {
     }
 
     fn alive(&self) -> io::Result<()> {
-        if self.off {
-            Err(error(Fault::Crash))
-        } else {
-            Ok(())
-        }
+        if self.off { Err(error(Fault::Crash)) } else { Ok(()) }
     }
 
     fn used(&self) -> u64 {
-        self.names
-            .values()
-            .map(|id| self.inodes[*id].cached.len() as u64)
-            .sum()
+        self.names.values().map(|id| self.inodes[*id].cached.len() as u64).sum()
     }
 
     fn find(&self, name: &str) -> io::Result<usize> {
         self.alive()?;
-        self.names
-            .get(name)
-            .copied()
-            .ok_or_else(|| io::ErrorKind::NotFound.into())
+        self.names.get(name).copied().ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
 
@@ -228,19 +212,12 @@ impl Disk for TestDisk {
         let world = self.world();
         world.alive()?;
         let len = |id: &usize| world.inodes[*id].cached.len() as u64;
-        Ok(world
-            .names
-            .iter()
-            .map(|(name, id)| (name.clone(), len(id)))
-            .collect())
+        Ok(world.names.iter().map(|(name, id)| (name.clone(), len(id))).collect())
     }
 
     fn open_read(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
         let id = self.world().find(name)?;
-        Ok(Box::new(TestFile {
-            disk: self.clone(),
-            id,
-        }))
+        Ok(Box::new(TestFile { disk: self.clone(), id }))
     }
 
     fn open_write(&self, name: &str) -> io::Result<Box<dyn DiskFile>> {
@@ -260,16 +237,11 @@ impl Disk for TestDisk {
                 world.inodes.push(Inode::default());
                 let id = world.inodes.len() - 1;
                 world.names.insert(name.to_owned(), id);
-                world
-                    .name_changes
-                    .push(NameChange::Link(name.to_owned(), id));
+                world.name_changes.push(NameChange::Link(name.to_owned(), id));
                 id
             }
         };
-        Ok(Box::new(TestFile {
-            disk: self.clone(),
-            id,
-        }))
+        Ok(Box::new(TestFile { disk: self.clone(), id }))
     }
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
@@ -278,9 +250,7 @@ impl Disk for TestDisk {
         let id = world.find(from)?;
         world.names.remove(from);
         world.names.insert(to.to_owned(), id);
-        world
-            .name_changes
-            .push(NameChange::Rename(from.to_owned(), to.to_owned()));
+        world.name_changes.push(NameChange::Rename(from.to_owned(), to.to_owned()));
         Ok(())
     }
 
@@ -304,9 +274,7 @@ impl Disk for TestDisk {
     fn free_bytes(&self) -> io::Result<u64> {
         let world = self.world();
         world.alive()?;
-        Ok(world.capacity.map_or(u64::MAX / 2, |capacity| {
-            capacity.saturating_sub(world.used())
-        }))
+        Ok(world.capacity.map_or(u64::MAX / 2, |capacity| capacity.saturating_sub(world.used())))
     }
 
     fn lock(&self) -> io::Result<Option<Box<dyn Send + Sync>>> {
@@ -351,11 +319,7 @@ impl DiskFile for TestFile {
         if result.is_ok() && world.capacity.is_some_and(|c| world.used() + growth > c) {
             result = Err(io::ErrorKind::StorageFull.into());
         }
-        let part = if result.is_ok() {
-            bytes.len()
-        } else {
-            bytes.len() / 2
-        };
+        let part = if result.is_ok() { bytes.len() } else { bytes.len() / 2 };
         let change = Change::Write(offset, bytes[..part].to_vec());
         change.apply(&mut world.inodes[self.id].cached);
         world.inodes[self.id].dirty.push(change);
@@ -367,9 +331,7 @@ impl DiskFile for TestFile {
         let result = world.operation();
         world.syncs += 1;
         if world.inodes[self.id].sync_failed {
-            world
-                .violations
-                .push(format!("file {} synced again after a failed sync", self.id));
+            world.violations.push(format!("file {} synced again after a failed sync", self.id));
         }
         if result == Err(Fault::Crash) {
             return Err(error(Fault::Crash));
@@ -378,9 +340,7 @@ impl DiskFile for TestFile {
         let dirty = std::mem::take(&mut inode.dirty);
         match result {
             Ok(()) => {
-                dirty
-                    .iter()
-                    .for_each(|change| change.apply(&mut inode.durable));
+                dirty.iter().for_each(|change| change.apply(&mut inode.durable));
                 Ok(())
             }
             Err(fault) => {

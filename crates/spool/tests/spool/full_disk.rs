@@ -44,10 +44,7 @@ fn back_pressure_refuses_and_resumes_when_there_is_room() {
 fn drop_oldest_declares_and_goes_on() {
     let disk = TestDisk::default();
     disk.set_capacity(Some(16 * 1024));
-    let config = Config {
-        on_full: OnFull::DropOldest,
-        ..small()
-    };
+    let config = Config { on_full: OnFull::DropOldest, ..small() };
     let spool = open(config.clone(), &disk).unwrap();
     let mut ledger = Ledger::default();
     for _ in 0..300 {
@@ -57,10 +54,7 @@ fn drop_oldest_declares_and_goes_on() {
     let items = read_from(&spool, 1);
     assert!(records(&items).len() > 10, "it keeps what fits");
     let dropped = gaps(&items);
-    assert!(
-        dropped.iter().all(|gap| gap.reason == GapReason::DiskFull),
-        "{dropped:?}"
-    );
+    assert!(dropped.iter().all(|gap| gap.reason == GapReason::DiskFull), "{dropped:?}");
     let spool = open(config, &disk.after_crash(Outcome::Lost)).unwrap();
     ledger.check(&spool);
 }
@@ -68,14 +62,7 @@ fn drop_oldest_declares_and_goes_on() {
 #[test]
 fn when_not_even_the_tombstone_fits_nothing_is_dropped() {
     let disk = TestDisk::default();
-    let spool = open(
-        Config {
-            on_full: OnFull::DropOldest,
-            ..small()
-        },
-        &disk,
-    )
-    .unwrap();
+    let spool = open(Config { on_full: OnFull::DropOldest, ..small() }, &disk).unwrap();
     let mut ledger = Ledger::default();
     for _ in 0..40 {
         ledger.append(&spool, 0).unwrap();
@@ -89,20 +76,14 @@ fn when_not_even_the_tombstone_fits_nothing_is_dropped() {
     disk.set_capacity(None);
     ledger.append(&spool, 0).unwrap();
     spool.maintain(START_MS).unwrap();
-    assert!(
-        disk.file_names().contains(&"ballast".to_owned()),
-        "the ballast is back"
-    );
+    assert!(disk.file_names().contains(&"ballast".to_owned()), "the ballast is back");
 }
 
 #[test]
 fn the_reserve_is_left_to_others() {
     let disk = TestDisk::default();
     disk.set_capacity(Some(64 * 1024));
-    let config = Config {
-        free_space_reserve: 32 * 1024,
-        ..small()
-    };
+    let config = Config { free_space_reserve: 32 * 1024, ..small() };
     let spool = open(config.clone(), &disk).unwrap();
     let mut ledger = Ledger::default();
     let refused = loop {
@@ -113,19 +94,10 @@ fn the_reserve_is_left_to_others() {
     assert!(refused.to_string().contains("reserved"), "{refused}");
     assert!(spool.stats().free_bytes >= 32 * 1024);
     ledger.ack(&spool, spool.synced());
-    ledger
-        .append(&spool, 0)
-        .unwrap_or_else(|e| panic!("acked segments make room: {e}"));
+    ledger.append(&spool, 0).unwrap_or_else(|e| panic!("acked segments make room: {e}"));
     ledger.check(&spool);
     drop(spool);
-    let spool = open(
-        Config {
-            on_full: OnFull::DropOldest,
-            ..config
-        },
-        &disk,
-    )
-    .unwrap();
+    let spool = open(Config { on_full: OnFull::DropOldest, ..config }, &disk).unwrap();
     for _ in 0..500 {
         ledger.append(&spool, 0).unwrap();
     }
@@ -186,22 +158,13 @@ fn a_real_file_system_runs_full_and_gets_room_again() {
     ledger.check(&spool);
     drop(spool);
     // Opens although the disk is full, and goes on by dropping.
-    let spool = Spool::open(Config {
-        on_full: OnFull::DropOldest,
-        ..config.clone()
-    })
-    .unwrap();
+    let spool = Spool::open(Config { on_full: OnFull::DropOldest, ..config.clone() }).unwrap();
     ledger.check(&spool);
     for _ in 0..5000 {
         ledger.append(&spool, 0).unwrap();
     }
     ledger.check(&spool);
-    assert!(
-        spool
-            .gaps()
-            .iter()
-            .all(|gap| gap.reason == GapReason::DiskFull)
-    );
+    assert!(spool.gaps().iter().all(|gap| gap.reason == GapReason::DiskFull));
     drop(spool);
     // Somebody else fills the rest; then the space comes back.
     let spool = Spool::open(config).unwrap();

@@ -101,22 +101,11 @@ fn gaps_are_kept_as_the_page_says() {
     disk.put("gaps", &bytes(GAPS_FILE));
     let spool = open(small(), &disk).unwrap();
     assert_eq!(spool.synced(), 4);
-    let [dropped, corrupt] = spool.gaps()[..] else {
-        panic!("{:?}", spool.gaps())
-    };
-    assert_eq!(
-        (dropped.from_seq, dropped.to_seq, dropped.count()),
-        (1, 3, 3)
-    );
-    assert_eq!(
-        (dropped.first_at_ms, dropped.last_at_ms),
-        (Some(START_MS), Some(START_MS))
-    );
+    let [dropped, corrupt] = spool.gaps()[..] else { panic!("{:?}", spool.gaps()) };
+    assert_eq!((dropped.from_seq, dropped.to_seq, dropped.count()), (1, 3, 3));
+    assert_eq!((dropped.first_at_ms, dropped.last_at_ms), (Some(START_MS), Some(START_MS)));
     assert_eq!(dropped.reason, GapReason::DropOldest);
-    assert_eq!(
-        (corrupt.from_seq, corrupt.to_seq, corrupt.first_at_ms),
-        (4, 4, None)
-    );
+    assert_eq!((corrupt.from_seq, corrupt.to_seq, corrupt.first_at_ms), (4, 4, None));
     assert_eq!(corrupt.reason, GapReason::Corrupt);
 }
 
@@ -150,9 +139,5 @@ fn the_decoder_of_bytes_in_memory_agrees() {
         })
         .collect();
     assert_eq!(payloads, [&b"one"[..], b"", b"three"]);
-    assert_eq!(
-        steps.last(),
-        Some(&Step::End(Tail::Torn)),
-        "a footer is not a frame"
-    );
+    assert_eq!(steps.last(), Some(&Step::End(Tail::Torn)), "a footer is not a frame");
 }

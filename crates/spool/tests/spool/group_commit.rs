@@ -11,10 +11,7 @@ use crate::ledger::{open, payload, read_from, records, small};
 
 /// A spool whose writer is stopped in a callback until the returned sender speaks.
 fn stopped(disk: &TestDisk) -> (spool::Spool, std::sync::mpsc::SyncSender<()>) {
-    let config = Config {
-        segment_bytes: 1 << 20,
-        ..small()
-    };
+    let config = Config { segment_bytes: 1 << 20, ..small() };
     let spool = open(config, disk).unwrap();
     let (go, wait) = sync_channel::<()>(0);
     let (tell, told) = sync_channel(1);
@@ -22,9 +19,7 @@ fn stopped(disk: &TestDisk) -> (spool::Spool, std::sync::mpsc::SyncSender<()>) {
         tell.send(()).unwrap();
         let _ = wait.recv();
     };
-    spool
-        .submit(vec![(0, b"first".to_vec())], Box::new(done))
-        .unwrap();
+    spool.submit(vec![(0, b"first".to_vec())], Box::new(done)).unwrap();
     told.recv().unwrap();
     (spool, go)
 }
@@ -41,9 +36,7 @@ fn what_waits_together_is_synced_together() {
         spool.submit(vec![(0, payload(n))], Box::new(done)).unwrap();
     }
     go.send(()).unwrap();
-    let given: Vec<u64> = (0..100)
-        .map(|_| *told.recv().unwrap().unwrap().start())
-        .collect();
+    let given: Vec<u64> = (0..100).map(|_| *told.recv().unwrap().unwrap().start()).collect();
     assert_eq!(given, (2..=101).collect::<Vec<_>>());
     assert_eq!(disk.syncs() - before, 1, "a hundred records, one sync");
     let read = records(&read_from(&spool, 2));
@@ -60,20 +53,14 @@ fn appenders_on_many_threads_each_get_their_own_sequence() {
             let (spool, barrier) = (spool.clone(), barrier.clone());
             std::thread::spawn(move || {
                 barrier.wait();
-                let append = |n| {
-                    (
-                        spool.append(0, &payload(thread * 1000 + n)).unwrap(),
-                        thread * 1000 + n,
-                    )
-                };
+                let append =
+                    |n| (spool.append(0, &payload(thread * 1000 + n)).unwrap(), thread * 1000 + n);
                 (0..50).map(append).collect::<Vec<_>>()
             })
         })
         .collect();
-    let mut given: Vec<(u64, u64)> = threads
-        .into_iter()
-        .flat_map(|thread| thread.join().unwrap())
-        .collect();
+    let mut given: Vec<(u64, u64)> =
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect();
     given.sort_unstable();
     assert_eq!(
         given.iter().map(|(seq, _)| *seq).collect::<Vec<_>>(),
@@ -96,10 +83,7 @@ fn everybody_in_a_group_whose_sync_fails_is_told() {
     disk.fail_at(1, Fault::Fail(ErrorKind::Other));
     go.send(()).unwrap();
     for _ in 0..10 {
-        assert!(matches!(
-            told.recv().unwrap(),
-            Err(Error::Io { op: "sync", .. })
-        ));
+        assert!(matches!(told.recv().unwrap(), Err(Error::Io { op: "sync", .. })));
     }
     assert_eq!(spool.synced(), 1);
     assert_eq!(spool.append(0, b"goes on").unwrap(), 2);
@@ -113,10 +97,7 @@ fn the_queue_is_bounded_by_bytes() {
     for _ in 0..QUEUE_BYTES >> 20 {
         spool.try_submit(record(), Box::new(|_| {})).unwrap();
     }
-    assert!(matches!(
-        spool.try_submit(record(), Box::new(|_| {})),
-        Err(Error::Busy)
-    ));
+    assert!(matches!(spool.try_submit(record(), Box::new(|_| {})), Err(Error::Busy)));
     // One that may wait gets in once the writer goes on.
     let waiting = {
         let spool = spool.clone();
@@ -134,12 +115,7 @@ fn what_is_queued_when_the_spool_closes_is_written() {
     let disk = TestDisk::default();
     let (spool, go) = stopped(&disk);
     let (tell, told) = sync_channel(1);
-    spool
-        .submit(
-            vec![(0, b"last".to_vec())],
-            Box::new(move |r| tell.send(r).unwrap()),
-        )
-        .unwrap();
+    spool.submit(vec![(0, b"last".to_vec())], Box::new(move |r| tell.send(r).unwrap())).unwrap();
     let closing = std::thread::spawn(move || drop(spool));
     go.send(()).unwrap();
     assert_eq!(told.recv().unwrap().unwrap(), 2..=2);

@@ -19,30 +19,15 @@ fn what_is_appended_is_read_in_order_with_its_class_and_time() {
     for (item, n) in read_from(&spool, 1).into_iter().zip(1_u64..) {
         let class = (n % 3) as u8;
         let bytes = payload(n);
-        assert_eq!(
-            item,
-            Item::Record {
-                seq: n,
-                written_at_ms: START_MS,
-                class,
-                bytes
-            }
-        );
+        assert_eq!(item, Item::Record { seq: n, written_at_ms: START_MS, class, bytes });
     }
-    assert!(
-        disk.segment_names().len() > 3,
-        "the test is about several segments"
-    );
+    assert!(disk.segment_names().len() > 3, "the test is about several segments");
 }
 
 #[test]
 fn it_is_all_there_after_a_restart_on_a_real_disk() {
     let dir = tempfile::tempdir().unwrap();
-    let config = Config {
-        segment_bytes: 4096,
-        free_space_reserve: 0,
-        ..Config::new(dir.path())
-    };
+    let config = Config { segment_bytes: 4096, free_space_reserve: 0, ..Config::new(dir.path()) };
     let spool = Spool::open(config.clone()).unwrap();
     let epoch = spool.epoch();
     for n in 1..=100 {
@@ -69,10 +54,7 @@ fn a_reader_starts_anywhere_and_seeks_both_ways() {
     let mut reader = spool.reader(1);
     for seq in [17, 1, 40, 39, 3, 18, 40, 1] {
         reader.seek(seq);
-        let Some(Item::Record {
-            seq: got, bytes, ..
-        }) = reader.next().unwrap()
-        else {
+        let Some(Item::Record { seq: got, bytes, .. }) = reader.next().unwrap() else {
             panic!("record {seq} is not readable");
         };
         assert_eq!((got, bytes), (seq, payload(seq)));
@@ -120,10 +102,7 @@ fn acks_that_regress_are_ignored_and_those_beyond_the_head_refused() {
     ledger.ack(&spool, 7);
     spool.ack(3).unwrap();
     assert_eq!(spool.acked(), 7);
-    assert!(matches!(
-        spool.ack(11),
-        Err(Error::AckBeyondHead { seq: 11, head: 10 })
-    ));
+    assert!(matches!(spool.ack(11), Err(Error::AckBeyondHead { seq: 11, head: 10 })));
     assert_eq!(spool.acked(), 7);
     ledger.check(&spool);
 }
@@ -131,20 +110,11 @@ fn acks_that_regress_are_ignored_and_those_beyond_the_head_refused() {
 #[test]
 fn a_record_over_the_limit_is_refused_and_takes_no_sequence() {
     let disk = TestDisk::default();
-    let config = Config {
-        max_record_bytes: 100,
-        ..small()
-    };
+    let config = Config { max_record_bytes: 100, ..small() };
     let spool = open(config, &disk).unwrap();
     let refused = spool.append(0, &[0; 101]);
-    assert!(matches!(
-        refused,
-        Err(Error::RecordTooLarge { len: 101, max: 100 })
-    ));
-    assert!(matches!(
-        spool.submit(vec![], Box::new(|_| {})),
-        Err(Error::EmptyBatch)
-    ));
+    assert!(matches!(refused, Err(Error::RecordTooLarge { len: 101, max: 100 })));
+    assert!(matches!(spool.submit(vec![], Box::new(|_| {})), Err(Error::EmptyBatch)));
     assert_eq!(spool.append(0, &[0; 100]).unwrap(), 1);
     assert_eq!(spool.append(0, &[]).unwrap(), 2);
 }
@@ -158,9 +128,7 @@ fn a_batch_gets_consecutive_sequences_and_the_hook_hears_the_head() {
     let hear = heads.clone();
     spool.on_synced(Box::new(move |head| hear.lock().unwrap().push(head)));
     let batch = (1..=5).map(|n| (0, payload(n))).collect();
-    spool
-        .submit(batch, Box::new(move |result| tell.send(result).unwrap()))
-        .unwrap();
+    spool.submit(batch, Box::new(move |result| tell.send(result).unwrap())).unwrap();
     assert_eq!(told.recv().unwrap().unwrap(), 1..=5);
     drop(spool);
     assert_eq!(*heads.lock().unwrap(), [5]);
@@ -176,9 +144,7 @@ fn a_callback_may_hold_the_last_handle() {
         drop(held);
         tell.send(()).unwrap();
     };
-    spool
-        .submit(vec![(0, b"last".to_vec())], Box::new(done))
-        .unwrap();
+    spool.submit(vec![(0, b"last".to_vec())], Box::new(done)).unwrap();
     drop(spool);
     told.recv().unwrap();
     // The writer ends by itself and frees the folder.

@@ -85,15 +85,9 @@ impl Ledger {
     }
 
     pub(crate) fn remember(&mut self, seq: u64, bytes: Vec<u8>) {
-        assert!(
-            !self.told.contains_key(&seq),
-            "sequence {seq} was given twice"
-        );
+        assert!(!self.told.contains_key(&seq), "sequence {seq} was given twice");
         if let Some(seen) = self.seen.get(&seq) {
-            assert_eq!(
-                seen, &bytes,
-                "sequence {seq} was read, and then given to another record"
-            );
+            assert_eq!(seen, &bytes, "sequence {seq} was read, and then given to another record");
         }
         self.told.insert(seq, bytes);
     }
@@ -124,23 +118,15 @@ impl Ledger {
                 Item::Record { seq, .. } => (*seq, *seq),
                 Item::Gap(gap) => (gap.from_seq, gap.to_seq),
             };
-            assert_eq!(
-                from, next,
-                "items follow each other without holes or overlaps"
-            );
+            assert_eq!(from, next, "items follow each other without holes or overlaps");
             next = to + 1;
         }
         assert_eq!(next, spool.synced() + 1, "the items reach the head");
-        assert!(
-            spool.acked() <= self.acked,
-            "the spool acked something by itself"
-        );
+        assert!(spool.acked() <= self.acked, "the spool acked something by itself");
         let readable = records(&items);
         let gaps = gaps(&items);
         for (seq, bytes) in self.told.range(spool.acked() + 1..) {
-            let declared = gaps
-                .iter()
-                .any(|gap| (gap.from_seq..=gap.to_seq).contains(seq));
+            let declared = gaps.iter().any(|gap| (gap.from_seq..=gap.to_seq).contains(seq));
             match readable.get(seq) {
                 Some(read) => assert_eq!(read, bytes, "record {seq} has other bytes"),
                 None => assert!(declared, "record {seq} is neither readable nor in a gap"),
@@ -148,10 +134,7 @@ impl Ledger {
         }
         for (seq, bytes) in &readable {
             let seen = self.seen.entry(*seq).or_insert_with(|| bytes.clone());
-            assert_eq!(
-                seen, bytes,
-                "record {seq} has other bytes than when it was first read"
-            );
+            assert_eq!(seen, bytes, "record {seq} has other bytes than when it was first read");
         }
     }
 }

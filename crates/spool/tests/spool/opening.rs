@@ -12,10 +12,7 @@ fn a_second_writer_is_refused_until_the_first_has_gone() {
     let dir = tempfile::tempdir().unwrap();
     let config = Config::new(dir.path());
     let first = Spool::open(config.clone()).unwrap();
-    assert!(matches!(
-        Spool::open(config.clone()),
-        Err(Error::Locked { .. })
-    ));
+    assert!(matches!(Spool::open(config.clone()), Err(Error::Locked { .. })));
     // A reader that outlives the spool does not keep the folder.
     let reader = first.reader(1);
     drop(first);
@@ -28,14 +25,8 @@ fn another_process_is_refused() {
     let dir = tempfile::tempdir().unwrap();
     let spool = Spool::open(Config::new(dir.path())).unwrap();
     let lock = dir.path().join("lock");
-    let try_lock = || {
-        std::process::Command::new("flock")
-            .arg("-n")
-            .arg(&lock)
-            .arg("true")
-            .status()
-            .unwrap()
-    };
+    let try_lock =
+        || std::process::Command::new("flock").arg("-n").arg(&lock).arg("true").status().unwrap();
     assert!(!try_lock().success(), "held by this process");
     drop(spool);
     assert!(try_lock().success(), "free");
@@ -45,34 +36,10 @@ fn another_process_is_refused() {
 fn values_that_cannot_work_are_refused_by_name() {
     let disk = TestDisk::default();
     for (config, expected) in [
-        (
-            Config {
-                max_record_bytes: 0,
-                ..small()
-            },
-            "max_record_bytes",
-        ),
-        (
-            Config {
-                max_record_bytes: (16 << 20) + 1,
-                ..small()
-            },
-            "max_record_bytes",
-        ),
-        (
-            Config {
-                segment_bytes: 10,
-                ..small()
-            },
-            "segment_bytes",
-        ),
-        (
-            Config {
-                max_spool_bytes: 10,
-                ..small()
-            },
-            "max_spool_bytes",
-        ),
+        (Config { max_record_bytes: 0, ..small() }, "max_record_bytes"),
+        (Config { max_record_bytes: (16 << 20) + 1, ..small() }, "max_record_bytes"),
+        (Config { segment_bytes: 10, ..small() }, "segment_bytes"),
+        (Config { max_spool_bytes: 10, ..small() }, "max_spool_bytes"),
     ] {
         let refused = open(config, &disk).err();
         assert!(matches!(refused, Some(Error::Config { key, .. }) if key == expected));
@@ -86,9 +53,7 @@ fn read_by_opening(records: u64) -> (u64, usize) {
     let batch: Vec<_> = (1..=records).map(|n| (0, payload(n))).collect();
     for part in batch.chunks(6) {
         let (tell, told) = std::sync::mpsc::sync_channel(1);
-        spool
-            .submit(part.to_vec(), Box::new(move |r| tell.send(r).unwrap()))
-            .unwrap();
+        spool.submit(part.to_vec(), Box::new(move |r| tell.send(r).unwrap())).unwrap();
         told.recv().unwrap().unwrap();
     }
     drop(spool);
@@ -130,55 +95,25 @@ fn an_inspection_tells_what_is_there_and_writes_nothing() {
     torn.extend([9; 20]);
     disk.put(last, &torn);
 
-    let before: Vec<_> = disk
-        .file_names()
-        .iter()
-        .map(|name| disk.bytes_of(name))
-        .collect();
+    let before: Vec<_> = disk.file_names().iter().map(|name| disk.bytes_of(name)).collect();
     let inspection = Inspection::open(small(), Arc::new(disk.clone())).unwrap();
     let quick = inspection.inspect().unwrap();
-    assert_eq!(
-        (quick.head, quick.acked, quick.segments.len()),
-        (20, 2, names.len())
-    );
-    assert_eq!(
-        quick
-            .segments
-            .iter()
-            .map(|s| s.summary.records)
-            .sum::<u64>(),
-        20
-    );
-    assert!(
-        quick.segments.iter().all(|s| s.damage.is_empty()),
-        "footers do not know of damage"
-    );
+    assert_eq!((quick.head, quick.acked, quick.segments.len()), (20, 2, names.len()));
+    assert_eq!(quick.segments.iter().map(|s| s.summary.records).sum::<u64>(), 20);
+    assert!(quick.segments.iter().all(|s| s.damage.is_empty()), "footers do not know of damage");
     let full = inspection.verify().unwrap();
     let segment = &full.segments[1];
     assert_eq!((segment.base, segment.damaged_records), (damaged, 1));
-    assert_eq!(
-        (segment.damage[0].from_seq, segment.damage[0].to_seq),
-        (damaged, damaged)
-    );
-    assert_eq!(
-        full.segments.iter().map(|s| s.summary.records).sum::<u64>(),
-        19
-    );
-    assert_eq!(
-        full.segments[0].summary.classes.iter().sum::<u32>() as u64,
-        full.segments[0].last
-    );
+    assert_eq!((segment.damage[0].from_seq, segment.damage[0].to_seq), (damaged, damaged));
+    assert_eq!(full.segments.iter().map(|s| s.summary.records).sum::<u64>(), 19);
+    assert_eq!(full.segments[0].summary.classes.iter().sum::<u32>() as u64, full.segments[0].last);
     let mut reader = inspection.reader(1);
     let mut items = Vec::new();
     while let Some(item) = reader.next().unwrap() {
         items.push(item);
     }
     assert_eq!(records(&items).len(), 19);
-    let after: Vec<_> = disk
-        .file_names()
-        .iter()
-        .map(|name| disk.bytes_of(name))
-        .collect();
+    let after: Vec<_> = disk.file_names().iter().map(|name| disk.bytes_of(name)).collect();
     assert_eq!(before, after);
     // Not even the lock: a writer opens beside it.
     let spool = open(small(), &disk).unwrap();
@@ -205,10 +140,7 @@ fn a_read_error_is_returned_and_the_reader_stays() {
     let mut reader = spool.reader(1);
     disk.fail_reads(true);
     assert!(matches!(reader.next(), Err(Error::Io { op: "read", .. })));
-    assert!(
-        matches!(reader.next(), Err(Error::Io { op: "read", .. })),
-        "it does not go away"
-    );
+    assert!(matches!(reader.next(), Err(Error::Io { op: "read", .. })), "it does not go away");
     assert_eq!(spool.gaps(), [], "an error is not damage");
     disk.fail_reads(false);
     assert_eq!(reader.position(), 1);
@@ -216,8 +148,5 @@ fn a_read_error_is_returned_and_the_reader_stays() {
     assert_eq!(reader.position(), 4);
     disk.fail_reads(true);
     drop(spool);
-    assert!(
-        matches!(open(small(), &disk).err(), Some(Error::Io { .. })),
-        "nor while opening"
-    );
+    assert!(matches!(open(small(), &disk).err(), Some(Error::Io { .. })), "nor while opening");
 }

@@ -74,15 +74,10 @@ impl Inode {
         let mut bytes = self.durable.clone();
         match outcome {
             Outcome::Lost => {}
-            Outcome::Kept => self
-                .dirty
-                .iter()
-                .for_each(|change| change.apply(&mut bytes)),
+            Outcome::Kept => self.dirty.iter().for_each(|change| change.apply(&mut bytes)),
             Outcome::Torn(_) => {
                 let whole = random.below(self.dirty.len() as u64 + 1) as usize;
-                self.dirty[..whole]
-                    .iter()
-                    .for_each(|change| change.apply(&mut bytes));
+                self.dirty[..whole].iter().for_each(|change| change.apply(&mut bytes));
                 if let Some(Change::Write(at, data)) = self.dirty.get(whole) {
                     let part = random.below(data.len() as u64 + 1) as usize;
                     Change::Write(*at, data[..part].to_vec()).apply(&mut bytes);

@@ -83,22 +83,12 @@ fn a_sealed_segment_cut_at_every_byte_declares_what_is_gone_and_serves_what_foll
         let whole = whole_records(1, len).min(second - 1);
         let read = records(&items);
         let expected: Vec<u64> = (1..=whole).chain(second..=20).collect();
-        assert_eq!(
-            read.keys().copied().collect::<Vec<_>>(),
-            expected,
-            "cut at {len}"
-        );
+        assert_eq!(read.keys().copied().collect::<Vec<_>>(), expected, "cut at {len}");
         assert!(read.iter().all(|(seq, bytes)| *bytes == payload(*seq)));
-        let declared: Vec<_> = gaps(&items)
-            .iter()
-            .map(|gap| (gap.from_seq, gap.to_seq, gap.reason))
-            .collect();
+        let declared: Vec<_> =
+            gaps(&items).iter().map(|gap| (gap.from_seq, gap.to_seq, gap.reason)).collect();
         if whole < second - 1 {
-            assert_eq!(
-                declared,
-                [(whole + 1, second - 1, GapReason::Corrupt)],
-                "cut at {len}"
-            );
+            assert_eq!(declared, [(whole + 1, second - 1, GapReason::Corrupt)], "cut at {len}");
         } else {
             assert_eq!(declared, []);
         }
@@ -110,16 +100,11 @@ fn a_sealed_segment_cut_at_every_byte_declares_what_is_gone_and_serves_what_foll
 fn a_segment_that_is_gone_is_a_lost_gap_that_survives() {
     let disk = filled(20);
     let names = disk.segment_names();
-    let bases: Vec<u64> = names
-        .iter()
-        .map(|name| name[..20].parse().unwrap())
-        .collect();
+    let bases: Vec<u64> = names.iter().map(|name| name[..20].parse().unwrap()).collect();
     disk.delete(&names[1]);
     let spool = open(small(), &disk).unwrap();
     let items = read_from(&spool, 1);
-    let [gap] = gaps(&items)[..] else {
-        panic!("{items:?}")
-    };
+    let [gap] = gaps(&items)[..] else { panic!("{items:?}") };
     assert_eq!((gap.from_seq, gap.to_seq), (bases[1], bases[2] - 1));
     assert_eq!(gap.reason, GapReason::Lost);
     assert_eq!(records(&items).len() as u64, 20 - gap.count());
@@ -137,13 +122,8 @@ fn a_last_segment_that_is_gone_is_known_by_the_cursor() {
     disk.delete(&name);
     let spool = open(small(), &disk).unwrap();
     let base: u64 = name[..20].parse().unwrap();
-    let [gap] = spool.gaps()[..] else {
-        panic!("{:?}", spool.gaps())
-    };
-    assert_eq!(
-        (gap.from_seq, gap.to_seq, gap.reason),
-        (base, 20, GapReason::Lost)
-    );
+    let [gap] = spool.gaps()[..] else { panic!("{:?}", spool.gaps()) };
+    assert_eq!((gap.from_seq, gap.to_seq, gap.reason), (base, 20, GapReason::Lost));
     assert_eq!(spool.append(0, b"next").unwrap(), 21);
 }
 
@@ -161,9 +141,6 @@ fn a_segment_that_vanishes_under_a_reader_is_declared() {
         seen.push(item);
     }
     // The first file is still open in the reader's hand; the second is gone before it came there.
-    assert_eq!(
-        gaps(&seen).iter().map(|gap| gap.to_seq).collect::<Vec<_>>(),
-        [third - 1]
-    );
+    assert_eq!(gaps(&seen).iter().map(|gap| gap.to_seq).collect::<Vec<_>>(), [third - 1]);
     assert!((third..=20).all(|seq| records(&seen).contains_key(&seq)));
 }

@@ -52,17 +52,10 @@ pub(crate) fn account<'a>(
     messages: &'a [Checked],
     accounts: &mut BTreeMap<Stream, Account>,
 ) -> Accounted<'a> {
-    let mut accounted = Accounted {
-        messages,
-        ..Accounted::default()
-    };
+    let mut accounted = Accounted { messages, ..Accounted::default() };
     for message in messages {
         match &message.content {
-            Content::Batch {
-                epoch,
-                records,
-                gaps,
-            } => {
+            Content::Batch { epoch, records, gaps } => {
                 let Some(node) = &message.node_id else {
                     continue;
                 };
@@ -71,19 +64,14 @@ pub(crate) fn account<'a>(
                 match observe(account, records, gaps) {
                     Ok((standings, lost)) => {
                         let judged =
-                            records
-                                .iter()
-                                .zip(standings)
-                                .map(|(record, standing)| Judged {
-                                    message,
-                                    place: Some((*epoch, record.seq)),
-                                    standing,
-                                    item: &record.item,
-                                });
+                            records.iter().zip(standings).map(|(record, standing)| Judged {
+                                message,
+                                place: Some((*epoch, record.seq)),
+                                standing,
+                                item: &record.item,
+                            });
                         accounted.records.extend(judged);
-                        accounted
-                            .gaps
-                            .extend(gaps.iter().map(|gap| (message, *epoch, gap)));
+                        accounted.gaps.extend(gaps.iter().map(|gap| (message, *epoch, gap)));
                         accounted.lost += lost;
                         accounted.touched.insert(stream);
                     }
@@ -95,12 +83,7 @@ pub(crate) fn account<'a>(
             }
             Content::Event(item) => {
                 let standing = Standing::Bare;
-                accounted.records.push(Judged {
-                    message,
-                    place: None,
-                    standing,
-                    item,
-                });
+                accounted.records.push(Judged { message, place: None, standing, item });
             }
             Content::Status(_) | Content::Refused(_) => {}
         }

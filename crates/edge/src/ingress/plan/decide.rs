@@ -122,23 +122,16 @@ impl<'a> Plan<'a> {
         let Some(node) = &judged.message.node_id else {
             return;
         };
-        let stream = judged
-            .place
-            .map(|(epoch, seq)| ((node.clone(), epoch), seq));
+        let stream = judged.place.map(|(epoch, seq)| ((node.clone(), epoch), seq));
         let event_id = match judged.item {
             Item::Valid(event) => Some(event.envelope.event_id),
             Item::Bad(bad) => bad.event_id,
         };
         let first_here = matches!(judged.standing, Standing::New | Standing::Recovered);
         if let (true, Some((stream, seq)), Some(id)) = (first_here, &stream, event_id) {
-            self.blocks
-                .entry((stream.clone(), block_of(*seq)))
-                .or_default()
-                .add(*seq, id);
+            self.blocks.entry((stream.clone(), block_of(*seq))).or_default().add(*seq, id);
         }
-        let account = stream
-            .as_ref()
-            .and_then(|(stream, _)| accounts.get_mut(stream));
+        let account = stream.as_ref().and_then(|(stream, _)| accounts.get_mut(stream));
         let outcome = match judged.item {
             Item::Valid(event) => {
                 self.see(judged.message, node, event);
@@ -229,13 +222,7 @@ impl<'a> Plan<'a> {
         let key = match place {
             Some((epoch, seq)) => {
                 let seq = seq.to_be_bytes();
-                key(&[
-                    b"record",
-                    node.as_bytes(),
-                    epoch.as_bytes(),
-                    &seq,
-                    &bad.body,
-                ])
+                key(&[b"record", node.as_bytes(), epoch.as_bytes(), &seq, &bad.body])
             }
             None => key(&[b"event", node.as_bytes(), &bad.body]),
         };
@@ -251,11 +238,7 @@ impl<'a> Plan<'a> {
             // person nothing.
             _ => (&[], 0, false),
         };
-        let node = message
-            .node_id
-            .as_ref()
-            .map_or("", NodeId::as_str)
-            .as_bytes();
+        let node = message.node_id.as_ref().map_or("", NodeId::as_str).as_bytes();
         let reason = refusal.reason;
         let not_let_in = matches!(reason, Reason::UnknownNode | Reason::DisabledNode);
         let word = reason.as_str().as_bytes();
@@ -288,11 +271,7 @@ impl<'a> Plan<'a> {
             // The last will is the broker's word, not the node's.
             alive &= status.state == State::Online;
             let received_at = message.received_at;
-            let change = StatusChange {
-                status,
-                received_at,
-                retained: message.retained,
-            };
+            let change = StatusChange { status, received_at, retained: message.retained };
             let latest = self.statuses.entry(node).or_insert(change);
             if latest.received_at <= received_at {
                 *latest = change;
@@ -307,14 +286,8 @@ impl<'a> Plan<'a> {
     /// Takes note that a device's sample was seen.
     fn see(&mut self, message: &'a Checked, node: &'a NodeId, event: &'a Event) {
         let envelope = &event.envelope;
-        let unset = event
-            .telemetry
-            .as_ref()
-            .is_some_and(|telemetry| telemetry.clock_unset);
-        let horizon = message
-            .received_at
-            .checked_add(AHEAD)
-            .unwrap_or(Timestamp::MAX);
+        let unset = event.telemetry.as_ref().is_some_and(|telemetry| telemetry.clock_unset);
+        let horizon = message.received_at.checked_add(AHEAD).unwrap_or(Timestamp::MAX);
         let sample = (!unset && envelope.occurred_at <= horizon).then_some(envelope.occurred_at);
         let change = self.nodes.entry(node).or_default();
         change.last_sample_ts = change.last_sample_ts.max(sample);
@@ -322,15 +295,8 @@ impl<'a> Plan<'a> {
             return;
         };
         let last_rx_at = message.received_at;
-        let new = DeviceChange {
-            node,
-            last_rx_at,
-            last_sample_ts: sample,
-        };
-        let device = self
-            .devices
-            .entry((envelope.tenant_id, device))
-            .or_insert(new);
+        let new = DeviceChange { node, last_rx_at, last_sample_ts: sample };
+        let device = self.devices.entry((envelope.tenant_id, device)).or_insert(new);
         if device.last_rx_at <= last_rx_at {
             device.last_rx_at = last_rx_at;
             device.node = node;

@@ -46,15 +46,8 @@ impl Model {
                 stored.insert(id.1, *owner);
             }
         }
-        let plan = decide(
-            &accounted,
-            &mut accounts,
-            Known {
-                fresh,
-                stored,
-                quarantined: HashSet::new(),
-            },
-        );
+        let plan =
+            decide(&accounted, &mut accounts, Known { fresh, stored, quarantined: HashSet::new() });
         for row in &plan.events {
             let envelope = &row.event.envelope;
             let before = self.stored.insert(envelope.event_id, envelope.tenant_id);
@@ -119,11 +112,7 @@ impl Node {
             )
         };
         let slots = slots.iter().map(|slot| (*slot, event(slot))).collect();
-        Node {
-            entry,
-            epoch: Epoch::mint(),
-            slots,
-        }
+        Node { entry, epoch: Epoch::mint(), slots }
     }
 
     /// The message with these sequences; a lost one travels as a gap. `late` brings the lost ones

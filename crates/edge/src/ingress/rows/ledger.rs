@@ -39,9 +39,7 @@ pub(crate) async fn lock_frontiers(
     let names: Vec<&str> = streams.keys().map(|(node, _)| node.as_str()).collect();
     let epochs: Vec<Uuid> = streams.keys().map(|(_, epoch)| epoch.uuid()).collect();
     let tenants: Vec<Uuid> = streams.values().map(|tenant| tenant.uuid()).collect();
-    transaction
-        .execute(&make, &[&names, &epochs, &tenants])
-        .await?;
+    transaction.execute(&make, &[&names, &epochs, &tenants]).await?;
     let rows = transaction.query(&lock, &[&names, &epochs]).await?;
     let mut accounts = BTreeMap::new();
     let by_place: Vec<&Stream> = streams.keys().collect();
@@ -55,11 +53,8 @@ pub(crate) async fn lock_frontiers(
 }
 
 fn account(stream: &Stream, row: &Row) -> Result<Account, Error> {
-    let damaged = |problem: String| Error::Damaged {
-        stream: stream.0.clone(),
-        epoch: stream.1,
-        problem,
-    };
+    let damaged =
+        |problem: String| Error::Damaged { stream: stream.0.clone(), epoch: stream.1, problem };
     let set = |column| {
         let flat: Vec<i64> = row.get(column);
         RangeSet::from_flat(&flat).map_err(|error| damaged(error.to_string()))
@@ -137,10 +132,7 @@ pub(crate) async fn write_blocks(
     let epochs: Vec<Uuid> = blocks.keys().map(|((_, epoch), _)| epoch.uuid()).collect();
     let numbers: Vec<i64> = blocks.keys().map(|(_, block)| bigint(*block)).collect();
     let mut digests: Vec<Digest> = blocks.values().copied().collect();
-    for row in transaction
-        .query(&read, &[&names, &epochs, &numbers])
-        .await?
-    {
+    for row in transaction.query(&read, &[&names, &epochs, &numbers]).await? {
         let place = usize::try_from(row.get::<_, i32>(0)).unwrap_or(usize::MAX);
         let hash: [u8; 16] = row.get::<_, &[u8]>(2).try_into().unwrap_or_default();
         let before = Digest::from_parts(row.get::<_, i64>(1).unsigned_abs(), hash);
@@ -151,9 +143,7 @@ pub(crate) async fn write_blocks(
     let counts: Vec<i64> = digests.iter().map(|digest| bigint(digest.count)).collect();
     let hashes: Vec<[u8; 16]> = digests.iter().map(|digest| digest.hash_bytes()).collect();
     let hashes: Vec<&[u8]> = hashes.iter().map(<[u8; 16]>::as_slice).collect();
-    transaction
-        .execute(&write, &[&names, &epochs, &numbers, &counts, &hashes])
-        .await?;
+    transaction.execute(&write, &[&names, &epochs, &numbers, &counts, &hashes]).await?;
     Ok(())
 }
 
@@ -166,12 +156,7 @@ pub(crate) async fn write_tombstones(
         .iter()
         .filter_map(|(message, epoch, gap)| {
             let entry = message.entry.as_ref()?;
-            Some((
-                entry.tenant_id.uuid(),
-                entry.node_id.as_str(),
-                epoch.uuid(),
-                *gap,
-            ))
+            Some((entry.tenant_id.uuid(), entry.node_id.as_str(), epoch.uuid(), *gap))
         })
         .collect();
     if rows.is_empty() {
@@ -198,9 +183,7 @@ pub(crate) async fn write_tombstones(
     transaction
         .execute(
             &statement,
-            &[
-                &tenants, &streams, &epochs, &from, &to, &counts, &first, &last, &reasons,
-            ],
+            &[&tenants, &streams, &epochs, &from, &to, &counts, &first, &last, &reasons],
         )
         .await?;
     Ok(())

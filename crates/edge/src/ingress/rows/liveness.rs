@@ -43,20 +43,12 @@ pub(crate) async fn write_nodes(
         .await?;
     let nodes: Vec<&str> = changes.keys().map(|node| node.as_str()).collect();
     let rx: Vec<Option<Timestamp>> = changes.values().map(|change| change.last_rx_at).collect();
-    let sample: Vec<_> = changes
-        .values()
-        .map(|change| change.last_sample_ts)
-        .collect();
+    let sample: Vec<_> = changes.values().map(|change| change.last_sample_ts).collect();
     let stored: Vec<i64> = changes.values().map(|change| change.stored).collect();
     let recovered: Vec<i64> = changes.values().map(|change| change.recovered).collect();
     let cloned: Vec<i64> = changes.values().map(|change| change.cloned).collect();
     transaction.execute(&lock, &[&nodes]).await?;
-    transaction
-        .execute(
-            &statement,
-            &[&nodes, &rx, &sample, &stored, &recovered, &cloned],
-        )
-        .await?;
+    transaction.execute(&statement, &[&nodes, &rx, &sample, &stored, &recovered, &cloned]).await?;
     Ok(())
 }
 
@@ -82,18 +74,10 @@ pub(crate) async fn write_devices(
         .await?;
     let tenants: Vec<Uuid> = changes.keys().map(|(tenant, _)| tenant.uuid()).collect();
     let devices: Vec<Uuid> = changes.keys().map(|(_, device)| device.uuid()).collect();
-    let nodes: Vec<&str> = changes
-        .values()
-        .map(|change| change.node.as_str())
-        .collect();
+    let nodes: Vec<&str> = changes.values().map(|change| change.node.as_str()).collect();
     let rx: Vec<Timestamp> = changes.values().map(|change| change.last_rx_at).collect();
-    let sample: Vec<_> = changes
-        .values()
-        .map(|change| change.last_sample_ts)
-        .collect();
-    transaction
-        .execute(&statement, &[&tenants, &devices, &nodes, &rx, &sample])
-        .await?;
+    let sample: Vec<_> = changes.values().map(|change| change.last_sample_ts).collect();
+    transaction.execute(&statement, &[&tenants, &devices, &nodes, &rx, &sample]).await?;
     Ok(())
 }
 
@@ -130,13 +114,9 @@ pub(crate) async fn write_statuses(
         })
         .collect();
     let rx: Vec<Timestamp> = changes.values().map(|change| change.received_at).collect();
-    let said: Vec<Option<Timestamp>> = changes
-        .values()
-        .map(|change| change.status.report.as_ref().map(|r| r.at))
-        .collect();
+    let said: Vec<Option<Timestamp>> =
+        changes.values().map(|change| change.status.report.as_ref().map(|r| r.at)).collect();
     let retained: Vec<bool> = changes.values().map(|change| change.retained).collect();
-    transaction
-        .execute(&statement, &[&nodes, &texts, &rx, &said, &retained])
-        .await?;
+    transaction.execute(&statement, &[&nodes, &texts, &rx, &said, &retained]).await?;
     Ok(())
 }

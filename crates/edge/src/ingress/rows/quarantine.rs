@@ -34,14 +34,10 @@ pub(crate) async fn find_quarantined(
     let nodes: Vec<&str> = places.iter().map(|(node, _, _)| node.as_str()).collect();
     let epochs: Vec<Uuid> = places.iter().map(|(_, epoch, _)| epoch.uuid()).collect();
     let seqs: Vec<i64> = places.iter().map(|(_, _, seq)| bigint(*seq)).collect();
-    let rows = transaction
-        .query(&statement, &[&nodes, &epochs, &seqs])
-        .await?;
+    let rows = transaction.query(&statement, &[&nodes, &epochs, &seqs]).await?;
     let found = rows.iter().filter_map(|row| {
         let place = usize::try_from(row.get::<_, i32>(0)).ok()?;
-        places
-            .get(place)
-            .map(|(node, epoch, seq)| ((*node).clone(), *epoch, *seq))
+        places.get(place).map(|(node, epoch, seq)| ((*node).clone(), *epoch, *seq))
     });
     Ok(found.collect())
 }
@@ -78,18 +74,13 @@ pub(crate) async fn write_quarantine(
     let times: Vec<i64> = rows.values().map(|(times, _)| *times).collect();
     let sources: Vec<&str> = each().map(|row| row.message.source.as_str()).collect();
     let topics: Vec<&str> = each().map(|row| row.message.topic.as_str()).collect();
-    let nodes: Vec<Option<&str>> = each()
-        .map(|row| row.message.node_id.as_ref().map(NodeId::as_str))
-        .collect();
-    let tenants: Vec<Option<Uuid>> = each()
-        .map(|row| row.message.entry.as_ref().map(|e| e.tenant_id.uuid()))
-        .collect();
-    let epochs: Vec<Option<Uuid>> = each()
-        .map(|r| r.place.map(|(epoch, _)| epoch.uuid()))
-        .collect();
-    let seqs: Vec<Option<i64>> = each()
-        .map(|row| row.place.map(|(_, seq)| bigint(seq)))
-        .collect();
+    let nodes: Vec<Option<&str>> =
+        each().map(|row| row.message.node_id.as_ref().map(NodeId::as_str)).collect();
+    let tenants: Vec<Option<Uuid>> =
+        each().map(|row| row.message.entry.as_ref().map(|e| e.tenant_id.uuid())).collect();
+    let epochs: Vec<Option<Uuid>> =
+        each().map(|r| r.place.map(|(epoch, _)| epoch.uuid())).collect();
+    let seqs: Vec<Option<i64>> = each().map(|row| row.place.map(|(_, seq)| bigint(seq))).collect();
     let events: Vec<Option<Uuid>> = each().map(|row| row.event_id.map(EventId::uuid)).collect();
     let accounted: Vec<bool> = each().map(|row| row.accounted).collect();
     let reasons: Vec<&str> = each().map(|row| row.refusal.reason.as_str()).collect();
@@ -113,11 +104,7 @@ async fn full_nodes(
     transaction: &Transaction<'_>,
     rows: &BTreeMap<[u8; 32], Quarantined<'_>>,
 ) -> Result<HashSet<String>, Error> {
-    let mut nodes: Vec<&str> = rows
-        .values()
-        .filter(|r| !r.accounted)
-        .map(|r| node(r))
-        .collect();
+    let mut nodes: Vec<&str> = rows.values().filter(|r| !r.accounted).map(|r| node(r)).collect();
     nodes.sort_unstable();
     nodes.dedup();
     if nodes.is_empty() {
@@ -130,9 +117,7 @@ async fn full_nodes(
              GROUP BY 1 HAVING count(*) >= $2",
         )
         .await?;
-    let rows = transaction
-        .query(&statement, &[&nodes, &MESSAGE_ROWS_PER_NODE])
-        .await?;
+    let rows = transaction.query(&statement, &[&nodes, &MESSAGE_ROWS_PER_NODE]).await?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
@@ -148,12 +133,10 @@ fn with_overflow<'a, 'b>(
     for (key, row) in rows {
         let key = match !row.accounted && full.contains(node(row)) {
             false => *key,
-            true => *shared
-                .entry((node(row), row.refusal.reason.as_str()))
-                .or_insert_with(|| {
-                    let text = format!("overflow/{}/{}", node(row), row.refusal.reason.as_str());
-                    Sha256::digest(text.as_bytes()).into()
-                }),
+            true => *shared.entry((node(row), row.refusal.reason.as_str())).or_insert_with(|| {
+                let text = format!("overflow/{}/{}", node(row), row.refusal.reason.as_str());
+                Sha256::digest(text.as_bytes()).into()
+            }),
         };
         counted.entry(key).or_insert((0, row)).0 += row.times;
     }
@@ -166,8 +149,5 @@ fn node<'a>(row: &'a Quarantined<'_>) -> &'a str {
 
 /// A text column takes no U+0000, and a person no control characters.
 fn printable(detail: &str) -> String {
-    detail
-        .chars()
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect()
+    detail.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }

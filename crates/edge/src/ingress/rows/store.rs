@@ -53,14 +53,8 @@ pub(crate) async fn find_stored(
              JOIN telemetry_raw t USING (id, occurred_at)",
         )
         .await?;
-    let ids: Vec<Uuid> = events
-        .iter()
-        .map(|event| event.envelope.event_id.uuid())
-        .collect();
-    let times: Vec<Timestamp> = events
-        .iter()
-        .map(|event| event.envelope.occurred_at)
-        .collect();
+    let ids: Vec<Uuid> = events.iter().map(|event| event.envelope.event_id.uuid()).collect();
+    let times: Vec<Timestamp> = events.iter().map(|event| event.envelope.occurred_at).collect();
     let rows = transaction.query(&statement, &[&ids, &times]).await?;
     let found = rows.iter().filter_map(|row| {
         let event = EventId::from_uuid(row.get(0)).ok()?;

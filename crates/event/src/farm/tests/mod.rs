@@ -70,23 +70,9 @@ fn a_payload_keeps_its_text_and_unknown_fields_beside_it_are_dropped() {
 
 #[test]
 fn every_field_of_the_wrong_type_is_named() {
-    let all = [
-        json!(7),
-        json!("x y"),
-        json!(true),
-        json!([]),
-        json!({}),
-        json!("\u{0}"),
-    ];
+    let all = [json!(7), json!("x y"), json!(true), json!([]), json!({}), json!("\u{0}")];
     for value in all {
-        for field in [
-            "event_id",
-            "event_type",
-            "tenant_id",
-            "farm_id",
-            "barn_id",
-            "device_id",
-        ] {
+        for field in ["event_id", "event_type", "tenant_id", "farm_id", "barn_id", "device_id"] {
             refused("telemetry.ingested", field, value.clone());
         }
         for field in ["session_id", "occurred_at", "trace_id"] {
@@ -106,58 +92,25 @@ fn every_field_of_the_wrong_type_is_named() {
 
 #[test]
 fn required_fields_are_required() {
-    for field in [
-        "event_id",
-        "event_type",
-        "tenant_id",
-        "occurred_at",
-        "payload",
-    ] {
+    for field in ["event_id", "event_type", "tenant_id", "occurred_at", "payload"] {
         for event_type in EventType::CORE {
             refused(event_type.as_str(), field, Value::Null);
         }
     }
     for (event_type, fields) in [
-        (
-            "telemetry.ingested",
-            &["metric_type", "metric_value", "unit"][..],
-        ),
+        ("telemetry.ingested", &["metric_type", "metric_value", "unit"][..]),
         (
             "telemetry.aggregated",
-            &[
-                "metric_type",
-                "aggregation_window",
-                "avg_value",
-                "min_value",
-                "max_value",
-                "unit",
-            ],
+            &["metric_type", "aggregation_window", "avg_value", "min_value", "max_value", "unit"],
         ),
-        (
-            "weighvision.session.created",
-            &["status", "initial_weight_kg"],
-        ),
-        (
-            "weighvision.session.finalized",
-            &["status", "final_weight_kg", "image_count"],
-        ),
-        (
-            "media.stored",
-            &["media_id", "path", "mime_type", "size_bytes"],
-        ),
+        ("weighvision.session.created", &["status", "initial_weight_kg"]),
+        ("weighvision.session.finalized", &["status", "final_weight_kg", "image_count"]),
+        ("media.stored", &["media_id", "path", "mime_type", "size_bytes"]),
         (
             "inference.completed",
-            &[
-                "inference_result_id",
-                "predicted_weight_kg",
-                "confidence",
-                "model_version",
-            ],
+            &["inference_result_id", "predicted_weight_kg", "confidence", "model_version"],
         ),
-        (
-            "sync.batch.sent",
-            &["batch_id", "event_count", "edge_cluster_id"],
-        ),
+        ("sync.batch.sent", &["batch_id", "event_count", "edge_cluster_id"]),
         ("sync.batch.acked", &["batch_id", "event_count", "status"]),
     ] {
         for field in fields {
@@ -180,16 +133,8 @@ fn which_ids_may_be_null_follows_the_event_type() {
         ("sync.batch.sent", true, true, true),
         ("sync.batch.acked", true, true, true),
     ] {
-        assert_eq!(
-            nullable(event_type, "farm_id"),
-            farm_and_barn,
-            "{event_type}"
-        );
-        assert_eq!(
-            nullable(event_type, "barn_id"),
-            farm_and_barn,
-            "{event_type}"
-        );
+        assert_eq!(nullable(event_type, "farm_id"), farm_and_barn, "{event_type}");
+        assert_eq!(nullable(event_type, "barn_id"), farm_and_barn, "{event_type}");
         assert_eq!(nullable(event_type, "device_id"), device, "{event_type}");
         assert_eq!(nullable(event_type, "session_id"), session, "{event_type}");
     }
@@ -204,21 +149,9 @@ fn which_ids_may_be_null_follows_the_event_type() {
 fn a_field_that_is_there_twice_is_refused() {
     let line = EXAMPLES.lines().next().unwrap();
     for (from, to, field) in [
-        (
-            "{\"event_id\"",
-            "{\"event_id\":null,\"event_id\"",
-            "event_id",
-        ),
-        (
-            "\"tenant_id\"",
-            "\"tenant\\u005fid\":\"x\",\"tenant_id\"",
-            "tenant_id",
-        ),
-        (
-            "\"metric_value\"",
-            "\"metric_value\":1,\"metric_value\"",
-            "payload.metric_value",
-        ),
+        ("{\"event_id\"", "{\"event_id\":null,\"event_id\"", "event_id"),
+        ("\"tenant_id\"", "\"tenant\\u005fid\":\"x\",\"tenant_id\"", "tenant_id"),
+        ("\"metric_value\"", "\"metric_value\":1,\"metric_value\"", "payload.metric_value"),
     ] {
         let err = Envelope::parse(line.replace(from, to).as_bytes()).unwrap_err();
         assert_eq!(err.field, field);
@@ -239,17 +172,10 @@ fn documents_that_are_no_event_are_refused_without_showing_them() {
         ("7", InvalidKind::Rule),
     ] {
         let err = Envelope::parse(text.as_bytes()).unwrap_err();
-        assert_eq!(
-            (err.field.as_str(), err.kind),
-            ("event", kind),
-            "{text}: {err}"
-        );
+        assert_eq!((err.field.as_str(), err.kind), ("event", kind), "{text}: {err}");
         assert!(!err.to_string().contains("secret"), "{err}");
     }
-    assert_eq!(
-        Envelope::parse(b"{\"a\":\"\xff\"}").unwrap_err().kind,
-        InvalidKind::Syntax
-    );
+    assert_eq!(Envelope::parse(b"{\"a\":\"\xff\"}").unwrap_err().kind, InvalidKind::Syntax);
     assert_eq!(Envelope::parse(b"{}").unwrap_err().field, "event_id");
 }
 
@@ -274,25 +200,11 @@ fn the_tenant_comes_from_the_registration() {
     let line = EXAMPLES.lines().next().unwrap();
     let own: TenantId = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002".parse().unwrap();
     let other = TenantId::mint();
-    let without = line.replace(
-        "\"tenant_id\":\"018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002\",",
-        "",
-    );
+    let without = line.replace("\"tenant_id\":\"018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002\",", "");
     assert_ne!(without, line);
-    assert_eq!(
-        Envelope::parse_from_node(&without, other)
-            .unwrap()
-            .tenant_id,
-        other
-    );
+    assert_eq!(Envelope::parse_from_node(&without, other).unwrap().tenant_id, other);
     assert_eq!(Envelope::parse_from_node(line, own).unwrap().tenant_id, own);
     let err = Envelope::parse_from_node(line, other).unwrap_err();
-    assert_eq!(
-        (err.field.as_str(), err.kind),
-        ("tenant_id", InvalidKind::TenantMismatch)
-    );
-    assert_eq!(
-        Envelope::parse(without.as_bytes()).unwrap_err().field,
-        "tenant_id"
-    );
+    assert_eq!((err.field.as_str(), err.kind), ("tenant_id", InvalidKind::TenantMismatch));
+    assert_eq!(Envelope::parse(without.as_bytes()).unwrap_err().field, "tenant_id");
 }

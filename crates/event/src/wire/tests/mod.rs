@@ -46,14 +46,7 @@ fn a_batch_is_written_as_documented_and_read_back() {
     );
     let batch = Batch::parse(&body, &Limits::MQTT).unwrap();
     assert_eq!((batch.epoch, &batch.gaps[..]), (epoch(), &[gap()][..]));
-    assert_eq!(
-        batch
-            .records
-            .iter()
-            .map(|record| record.seq)
-            .collect::<Vec<_>>(),
-        [41, 43]
-    );
+    assert_eq!(batch.records.iter().map(|record| record.seq).collect::<Vec<_>>(), [41, 43]);
     // One bad event does not fail its neighbours.
     let tenant: TenantId = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002".parse().unwrap();
     let read = |index: usize| Envelope::parse_from_node(batch.records[index].event.get(), tenant);
@@ -74,29 +67,20 @@ fn the_writer_knows_its_size() {
     }
     writer.push_gap(&gap());
     writer.push_gap(&gap());
-    assert_eq!(
-        (writer.finish().len(), writer.gaps()),
-        (writer.json_bytes(), 2)
-    );
+    assert_eq!((writer.finish().len(), writer.gaps()), (writer.json_bytes(), 2));
 }
 
 #[test]
 fn either_list_may_be_absent_but_not_both() {
     let record = json!({"seq": 1, "event": {}});
     let gap = json!({"from_seq": 1, "to_seq": 1, "count": 1, "reason": "lost"});
-    assert_eq!(
-        field_of(&json!({"v": 1, "epoch": EPOCH, "records": [record]})),
-        "accepted"
-    );
+    assert_eq!(field_of(&json!({"v": 1, "epoch": EPOCH, "records": [record]})), "accepted");
     assert_eq!(
         field_of(&json!({"v": 1, "epoch": EPOCH, "gaps": [gap], "records": null, "new": 1})),
         "accepted"
     );
     assert_eq!(field_of(&json!({"v": 1, "epoch": EPOCH})), "batch");
-    assert_eq!(
-        field_of(&json!({"v": 1, "epoch": EPOCH, "records": [], "gaps": []})),
-        "batch"
-    );
+    assert_eq!(field_of(&json!({"v": 1, "epoch": EPOCH, "records": [], "gaps": []})), "batch");
 }
 
 #[test]
@@ -119,18 +103,8 @@ fn what_is_wrong_with_a_batch_is_named() {
         (batch(json!([record(json!(1.0))])), "records[0].seq"),
         (batch(json!([record(json!("1"))])), "records[0].seq"),
         (batch(json!([record(json!(MAX_SEQ + 1))])), "records[0].seq"),
-        (
-            batch(json!([record(json!(1)), record(json!(1))])),
-            "records[1].seq",
-        ),
-        (
-            batch(json!([
-                record(json!(1)),
-                record(json!(3)),
-                record(json!(2))
-            ])),
-            "records[2].seq",
-        ),
+        (batch(json!([record(json!(1)), record(json!(1))])), "records[1].seq"),
+        (batch(json!([record(json!(1)), record(json!(3)), record(json!(2))])), "records[2].seq"),
     ] {
         assert_eq!(field_of(&body), field, "{body}");
     }
@@ -164,41 +138,20 @@ fn the_arithmetic_of_gaps_is_checked() {
     }
     assert_eq!(Gap::new(0, 1, None, None, GapReason::Lost), None);
     assert_eq!(Gap::new(2, 1, None, None, GapReason::Lost), None);
-    assert_eq!(
-        Gap::new(1, MAX_SEQ, None, None, GapReason::Lost)
-            .unwrap()
-            .count,
-        MAX_SEQ
-    );
+    assert_eq!(Gap::new(1, MAX_SEQ, None, None, GapReason::Lost).unwrap().count, MAX_SEQ);
 }
 
 #[test]
 fn lists_have_a_bound() {
-    let limits = Limits {
-        records: 3,
-        gaps: 2,
-        ..Limits::MQTT
-    };
+    let limits = Limits { records: 3, gaps: 2, ..Limits::MQTT };
     let records = |count: u64| encode(epoch(), (1..=count).map(|seq| (seq, "{}")), &[]);
     assert!(Batch::parse(&records(3), &limits).is_ok());
     let err = Batch::parse(&records(4), &limits).unwrap_err();
-    assert_eq!(
-        err,
-        WireError::TooLarge {
-            what: "records",
-            limit: 3
-        }
-    );
+    assert_eq!(err, WireError::TooLarge { what: "records", limit: 3 });
     let gaps = |count: usize| encode::<&str>(epoch(), [], &vec![gap(); count]);
     assert!(Batch::parse(&gaps(2), &limits).is_ok());
     let err = Batch::parse(&gaps(3), &limits).unwrap_err();
-    assert_eq!(
-        err,
-        WireError::TooLarge {
-            what: "gaps",
-            limit: 2
-        }
-    );
+    assert_eq!(err, WireError::TooLarge { what: "gaps", limit: 2 });
 }
 
 #[test]
@@ -213,16 +166,8 @@ fn an_ack_is_written_as_documented_and_read_back() {
     );
     assert_eq!(ack.to_json(), json);
     assert_eq!(Ack::parse(json.as_bytes()), Ok(ack.clone()));
-    assert!(
-        [0, 1, 1041, 1100, 1180, 1200]
-            .into_iter()
-            .all(|seq| ack.covers(seq))
-    );
-    assert!(
-        ![1042, 1099, 1181, 1199, 1201]
-            .into_iter()
-            .any(|seq| ack.covers(seq))
-    );
+    assert!([0, 1, 1041, 1100, 1180, 1200].into_iter().all(|seq| ack.covers(seq)));
+    assert!(![1042, 1099, 1181, 1199, 1201].into_iter().any(|seq| ack.covers(seq)));
     assert_eq!(ack.highest(), 1200);
 }
 
@@ -270,12 +215,7 @@ fn a_malformed_ack_is_refused_by_name() {
     ] {
         assert_eq!(ack(acked, ranges.clone()), field, "{ranges}");
     }
-    assert_eq!(
-        Ack::parse(&vec![b' '; MAX_ACK_BYTES + 1])
-            .unwrap_err()
-            .code(),
-        "too_large"
-    );
+    assert_eq!(Ack::parse(&vec![b' '; MAX_ACK_BYTES + 1]).unwrap_err().code(), "too_large");
     assert_eq!(Ack::parse(b"").unwrap_err().field(), Some("ack"));
 }
 
@@ -291,10 +231,7 @@ fn a_status_is_written_as_documented_and_read_back() {
     assert_eq!((report.head, report.ignored_acks.beyond_head), (1200, 3));
     let mut written: Value = serde_json::from_str(&status.to_json()).unwrap();
     assert_eq!(
-        written["ignored_acks"]
-            .as_object_mut()
-            .unwrap()
-            .remove("malformed"),
+        written["ignored_acks"].as_object_mut().unwrap().remove("malformed"),
         Some(json!(0))
     );
     assert_eq!(written, documented);
@@ -314,22 +251,12 @@ fn a_status_is_written_as_documented_and_read_back() {
     ] {
         let mut body = documented.clone();
         body[name] = value;
-        assert_eq!(
-            Status::parse(body.to_string().as_bytes())
-                .unwrap_err()
-                .field(),
-            Some(name)
-        );
+        assert_eq!(Status::parse(body.to_string().as_bytes()).unwrap_err().field(), Some(name));
     }
     let mut body = documented;
     body["head"] = json!("many");
     assert!(Status::parse(body.to_string().as_bytes()).is_err());
-    assert_eq!(
-        Status::parse(&vec![b' '; MAX_STATUS_BYTES + 1])
-            .unwrap_err()
-            .code(),
-        "too_large"
-    );
+    assert_eq!(Status::parse(&vec![b' '; MAX_STATUS_BYTES + 1]).unwrap_err().code(), "too_large");
 }
 
 proptest! {

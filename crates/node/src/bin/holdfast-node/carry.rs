@@ -61,9 +61,7 @@ pub(crate) fn export(args: &ExportArgs) -> Result<ExitCode> {
     let mut exported = None;
     files::write_new(&args.out, zstd, |out| {
         let show = |seq| progress.show(&format!("exported up to {}", count(seq)));
-        exported = Some(carry::export(
-            &spool, node_id, args.from, args.to, out, show,
-        )?);
+        exported = Some(carry::export(&spool, node_id, args.from, args.to, out, show)?);
         Ok(())
     })?;
     progress.end();
@@ -108,20 +106,12 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
     };
     let mut input = files::open(&args.file)?;
     let mut progress = Progress::new();
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let imported = runtime.block_on(carry::import(
         input.as_mut(),
         |header| Poster::new(&http, &header.node_id),
         &PAUSES,
-        |at| {
-            progress.show(&format!(
-                "imported up to {} of {}",
-                count(at.seq),
-                count(at.to_seq)
-            ))
-        },
+        |at| progress.show(&format!("imported up to {} of {}", count(at.seq), count(at.to_seq))),
     ));
     progress.end();
     let done = imported?;

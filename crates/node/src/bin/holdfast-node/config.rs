@@ -13,9 +13,7 @@ const USUAL_PLACE: &str = "/etc/holdfast/holdfast.toml";
 /// The named file, or the usual one if it is there.
 pub(crate) fn file(named: Option<&Path>) -> Option<PathBuf> {
     let usual = Path::new(USUAL_PLACE);
-    named
-        .map(Path::to_owned)
-        .or_else(|| usual.exists().then(|| usual.to_owned()))
+    named.map(Path::to_owned).or_else(|| usual.exists().then(|| usual.to_owned()))
 }
 
 pub(crate) fn load(named: Option<&Path>) -> Result<(Config, Section)> {
@@ -29,9 +27,6 @@ pub(crate) fn check(named: Option<&Path>) -> Result<ExitCode> {
     screen::say(&section.render())?;
     config.spool.check()?;
     let client_id = config.identity.node_id.to_string();
-    config.broker.options(&mqtt::Session {
-        client_id,
-        ..mqtt::Session::default()
-    })?;
+    config.broker.options(&mqtt::Session { client_id, ..mqtt::Session::default() })?;
     Ok(ExitCode::SUCCESS)
 }

@@ -33,9 +33,7 @@ fn fill(file: File, zstd: bool, write: impl FnOnce(&mut dyn Write) -> Result<()>
     } else {
         write(&mut out)?;
     }
-    let file = out
-        .into_inner()
-        .map_err(std::io::IntoInnerError::into_error)?;
+    let file = out.into_inner().map_err(std::io::IntoInnerError::into_error)?;
     file.sync_all()?;
     Ok(())
 }

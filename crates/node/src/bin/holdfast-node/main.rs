@@ -149,9 +149,7 @@ fn run(cli: Cli) -> Result<ExitCode> {
 }
 
 fn serve(config: Config) -> Result<()> {
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     runtime.block_on(async {
         let mut terminate = signal(SignalKind::terminate())?;
         let mut interrupt = signal(SignalKind::interrupt())?;
@@ -161,18 +159,14 @@ fn serve(config: Config) -> Result<()> {
                 _ = interrupt.recv() => {}
             }
         };
-        node::serve(config, stop)
-            .await
-            .context("the node cannot run")
+        node::serve(config, stop).await.context("the node cannot run")
     })
 }
 
 fn start_log(form: LogForm) {
     let filter = EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| EnvFilter::new("info"));
     let terminal = std::io::stderr().is_terminal();
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr);
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     match form {
         LogForm::Human => log.with_target(false).with_ansi(terminal).init(),
         LogForm::Json => log.json().flatten_event(true).init(),

@@ -14,11 +14,7 @@ pub(crate) fn say(text: &str) -> io::Result<()> {
 /// Prints a failure.
 pub(crate) fn complain(text: &str) {
     let mut stderr = io::stderr();
-    let (red, off) = if stderr.is_terminal() {
-        ("\x1b[31m", "\x1b[0m")
-    } else {
-        ("", "")
-    };
+    let (red, off) = if stderr.is_terminal() { ("\x1b[31m", "\x1b[0m") } else { ("", "") };
     // If even this cannot be written there is nobody to tell.
     let _ = writeln!(stderr, "{red}error:{off} {text}");
 }
@@ -45,11 +41,7 @@ impl Paint {
     }
 
     fn wrap(self, code: &str, text: &str) -> String {
-        if self.0 {
-            format!("\x1b[{code}m{text}\x1b[0m")
-        } else {
-            text.to_owned()
-        }
+        if self.0 { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
     }
 }
 
@@ -61,10 +53,7 @@ pub(crate) struct Progress {
 
 impl Progress {
     pub(crate) fn new() -> Progress {
-        Progress {
-            shown_at: None,
-            terminal: io::stderr().is_terminal(),
-        }
+        Progress { shown_at: None, terminal: io::stderr().is_terminal() }
     }
 
     pub(crate) fn show(&mut self, text: &str) {
@@ -112,12 +101,7 @@ pub(crate) fn bytes(n: u64) -> String {
 
 /// `3725` as `1h 2m`.
 pub(crate) fn span(seconds: u64) -> String {
-    let (d, h, m, s) = (
-        seconds / 86_400,
-        seconds / 3_600 % 24,
-        seconds / 60 % 60,
-        seconds % 60,
-    );
+    let (d, h, m, s) = (seconds / 86_400, seconds / 3_600 % 24, seconds / 60 % 60, seconds % 60);
     match (d, h, m) {
         (0, 0, 0) => format!("{s}s"),
         (0, 0, _) => format!("{m}m {s}s"),

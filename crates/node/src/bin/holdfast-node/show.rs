@@ -60,18 +60,11 @@ fn from_spool(config: &Config) -> Result<NodeStatus> {
     let spool = Spool::open_read_only(&config.spool.dir)
         .context("no node answers at its socket, and its spool cannot be read either")?;
     let found = spool.inspect()?;
-    let waiting = found
-        .gaps
-        .iter()
-        .filter(|gap| gap.to_seq > found.acked)
-        .count();
+    let waiting = found.gaps.iter().filter(|gap| gap.to_seq > found.acked).count();
     let report = Report {
         head: found.head,
         acked: found.acked,
-        oldest: found
-            .segments
-            .first()
-            .map_or(found.head + 1, |segment| segment.base),
+        oldest: found.segments.first().map_or(found.head + 1, |segment| segment.base),
         bytes: found.segments.iter().map(|segment| segment.bytes).sum(),
         backlog: found.head.saturating_sub(found.acked),
         drops: found.dropped_records,
@@ -85,11 +78,7 @@ fn from_spool(config: &Config) -> Result<NodeStatus> {
     };
     let local = Local {
         node_id: config.identity.node_id.clone(),
-        link: Link {
-            state: LinkState::Unknown,
-            since: None,
-            detail: None,
-        },
+        link: Link { state: LinkState::Unknown, since: None, detail: None },
         broker: config.broker.address.to_string(),
         in_flight: 0,
         resent_batches: 0,
@@ -104,13 +93,7 @@ fn from_spool(config: &Config) -> Result<NodeStatus> {
         last_error: None,
     };
     let epoch = Epoch::from_uuid(found.epoch)?;
-    Ok(NodeStatus {
-        v: VERSION,
-        state: State::Offline,
-        epoch,
-        report,
-        local,
-    })
+    Ok(NodeStatus { v: VERSION, state: State::Offline, epoch, report, local })
 }
 
 fn render(status: &NodeStatus, paint: Paint) -> String {
@@ -119,10 +102,7 @@ fn render(status: &NodeStatus, paint: Paint) -> String {
         let seconds = Timestamp::now().duration_since(at).as_secs();
         format!("{} ago", span(u64::try_from(seconds).unwrap_or(0)))
     };
-    let since = local
-        .link
-        .since
-        .map_or(String::new(), |at| format!(", changed {}", ago(at)));
+    let since = local.link.since.map_or(String::new(), |at| format!(", changed {}", ago(at)));
     let running = match status.state {
         State::Online => paint.good("running"),
         State::Offline => paint.bad("not running; this is what its spool says"),
@@ -150,27 +130,17 @@ fn render(status: &NodeStatus, paint: Paint) -> String {
     };
     let last_ack = local.last_ack_at.map_or("none yet".to_owned(), ago);
     let acks = report.ignored_acks;
-    let http = if local.http {
-        ", backlog over HTTP"
-    } else {
-        ""
-    };
+    let http = if local.http { ", backlog over HTTP" } else { "" };
     let mut out = String::new();
     let mut row = |name: &str, text: String| {
         // Writing to memory does not fail.
         let _ = writeln!(out, "{}  {text}", paint.dim(&format!("{name:9}")));
     };
-    row(
-        "node",
-        format!("{} {running}, version {}", local.node_id, report.version),
-    );
+    row("node", format!("{} {running}, version {}", local.node_id, report.version));
     row("epoch", status.epoch.to_string());
     row("link", format!("{link}{since}, {}", local.broker));
     row("head", count(report.head));
-    row(
-        "acked",
-        format!("{}, last ack {last_ack}", count(report.acked)),
-    );
+    row("acked", format!("{}, last ack {last_ack}", count(report.acked)));
     row("backlog", format!("{}{drain}{http}", count(report.backlog)));
     row(
         "sending",
@@ -217,27 +187,15 @@ fn render(status: &NodeStatus, paint: Paint) -> String {
 /// Shows a spool by its footers, or by reading every frame.
 pub(crate) fn inspect(place: &Place, read_frames: bool) -> Result<ExitCode> {
     let spool = Spool::open_read_only(&place.folder()?)?;
-    let report = if read_frames {
-        spool.verify()?
-    } else {
-        spool.inspect()?
-    };
-    let damaged: u64 = report
-        .segments
-        .iter()
-        .map(|segment| segment.damaged_records)
-        .sum();
+    let report = if read_frames { spool.verify()? } else { spool.inspect()? };
+    let damaged: u64 = report.segments.iter().map(|segment| segment.damaged_records).sum();
     let sound = damaged == 0;
     if place.json {
         screen::say(&format!("{}\n", as_json(&report, damaged)))?;
     } else {
         screen::say(&as_text(&report, damaged, read_frames, Paint::new()))?;
     }
-    Ok(if read_frames && !sound {
-        ExitCode::FAILURE
-    } else {
-        ExitCode::SUCCESS
-    })
+    Ok(if read_frames && !sound { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
 fn as_text(report: &spool::Report, damaged: u64, read_frames: bool, paint: Paint) -> String {
@@ -258,10 +216,7 @@ fn as_text(report: &spool::Report, damaged: u64, read_frames: bool, paint: Paint
         };
         let (base, last) = (count(segment.base), count(segment.last));
         let size = bytes(segment.bytes);
-        let _ = writeln!(
-            out,
-            "  {base:>14} to {last:>14}  {size:>10}  {state}{damage}"
-        );
+        let _ = writeln!(out, "  {base:>14} to {last:>14}  {size:>10}  {state}{damage}");
         for place in &segment.damage {
             let range = format!("{} to {}", count(place.from_seq), count(place.to_seq));
             let _ = writeln!(out, "      {}", paint.bad(&format!("damaged: {range}")));
