@@ -1,12 +1,12 @@
 //! `holdfast edge …`: run the site's ingress, let nodes in, look at them.
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
 use event::id::{BarnId, DeviceId, FarmId, NodeId, TenantId};
 use jiff::Timestamp;
 
+use crate::output::say;
 use crate::table;
 
 /// `holdfast edge …`
@@ -33,11 +33,6 @@ pub(crate) enum Command {
     Enable(NodeArg),
     /// Take the flag off a node after its cloned card was seen to.
     ClearFlag(NodeArg),
-    /// The effective configuration, and where each value comes from.
-    Config {
-        #[command(subcommand)]
-        command: ConfigCommand,
-    },
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,14 +85,6 @@ pub(crate) struct NodeArg {
     config: ConfigArg,
 }
 
-#[derive(Debug, Subcommand)]
-pub(crate) enum ConfigCommand {
-    /// Check the configuration and print it, secrets hidden.
-    Check(ConfigArg),
-    /// Every key, its default, its environment name and what it means, as Markdown.
-    Reference,
-}
-
 /// Runs an `edge` command.
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
@@ -113,10 +100,6 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
             Ok(edge::registry::clear_flag(&load(args.config.config.as_deref())?, &args.node)
                 .await?)
         }
-        Command::Config { command: ConfigCommand::Check(args) } => check(args.config.as_deref()),
-        Command::Config { command: ConfigCommand::Reference } => {
-            say(&settings::reference(edge::config::SECTION, edge::config::KEYS))
-        }
     }
 }
 
@@ -125,19 +108,8 @@ async fn run_role(config: edge::Config) -> anyhow::Result<()> {
     Ok(edge::run(config, stop).await?)
 }
 
-fn environment(name: &str) -> Option<String> {
-    std::env::var(name).ok()
-}
-
 fn load(file: Option<&Path>) -> anyhow::Result<edge::Config> {
-    Ok(edge::Config::load(file, environment)?)
-}
-
-fn check(file: Option<&Path>) -> anyhow::Result<()> {
-    use edge::config::{KEYS, SECTION};
-    let section = settings::Section::load(file, SECTION, KEYS, environment)?;
-    edge::Config::from_section(&section)?;
-    say(&section.render())
+    Ok(edge::Config::load(file, crate::config::environment)?)
 }
 
 async fn enroll(args: EnrollArgs) -> anyhow::Result<()> {
@@ -221,13 +193,5 @@ fn note(node: &edge::registry::Node) -> String {
         (Some(_), _) => "shut out".to_owned(),
         (None, Some(reason)) => reason.clone(),
         (None, None) => node.label.clone(),
-    }
-}
-
-/// Prints to standard output. A reader that has gone, like `head`, is no error.
-fn say(text: &str) -> anyhow::Result<()> {
-    match std::io::stdout().write_all(text.as_bytes()) {
-        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => Err(error.into()),
-        _ => Ok(()),
     }
 }

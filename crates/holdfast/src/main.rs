@@ -4,8 +4,10 @@
 //! domain rule and no SQL. A command that fails prints one error with its causes and what to do, and exits with 1; a
 //! command line that cannot be parsed exits with 2.
 
+mod config;
 mod edge;
 mod link;
+mod output;
 mod shutdown;
 mod sim;
 mod table;
@@ -48,6 +50,9 @@ enum Command {
     /// The site: take in what nodes send, know the nodes.
     #[command(subcommand)]
     Edge(edge::Command),
+    /// Check a configuration file, or list every key.
+    #[command(subcommand)]
+    Config(config::Command),
     /// Simulated devices, for trying things out.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -75,6 +80,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Up(args) => Box::pin(up::run(args)).await,
         Command::Link(args) => link::run(args).await,
         Command::Edge(command) => Box::pin(edge::run(command)).await,
+        Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
     }
 }

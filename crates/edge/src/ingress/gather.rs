@@ -1,8 +1,8 @@
 //! From held messages to acknowledged ones.
 //!
-//! Two tasks, so that reading the next messages overlaps with committing the last: [`gather`]
+//! Two tasks, so that reading the next messages overlaps with committing the last: [`Pipeline::gather`]
 //! checks messages as they come and closes a group when it is old or full enough and the committer
-//! is free; [`commit`] writes one group after the other, then acknowledges. Order stays as
+//! is free; [`Pipeline::commit`] writes one group after the other, then acknowledges. Order stays as
 //! received.
 //!
 //! Promise: while the database is away nothing is acknowledged, and nothing is dropped: both tasks

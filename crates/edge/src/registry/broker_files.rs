@@ -1,6 +1,6 @@
 //! Mosquitto's password and ACL files: a projection of the registry.
 //!
-//! Promise: after [`write`], exactly the enabled nodes and the edge itself can log in; a node can
+//! Promise: after [`write()`], exactly the enabled nodes and the edge itself can log in; a node can
 //! write its own four topics and read its own acks; only the edge can write acks. The files follow
 //! from the registry alone, so that they can be made again at any time, on any machine. Mosquitto
 //! reads them again on SIGHUP.

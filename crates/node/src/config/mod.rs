@@ -137,7 +137,8 @@ impl Config {
         Ok((Config::from_section(&section)?, section))
     }
 
-    fn from_section(s: &Section) -> Result<Config, Error> {
+    /// Takes the values of a section that was read with [`KEYS`].
+    pub fn from_section(s: &Section) -> Result<Config, Error> {
         let identity = Identity {
             node_id: s.get("node_id")?.parse()?,
             tenant_id: optional(s, "tenant_id")?,

@@ -1,8 +1,8 @@
 //! What the sequences and ids of some messages mean for the tables. Pure: state in, rows out.
 //!
-//! Two steps, because the database is asked in between. [`account`] holds the messages against the
+//! Two steps, because the database is asked in between. [`account()`] holds the messages against the
 //! frontiers: which sequences are new, seen or recovered, and which messages the ledger cannot
-//! take. [`decide`] then holds each record against what the database knows of its event id, after
+//! take. [`decide()`] then holds each record against what the database knows of its event id, after
 //! the table in docs/spec/node-edge.md, and lists every row to write.
 //!
 //! Promise: whatever is sent twice, in another order or split otherwise leads to the same stored
