@@ -29,6 +29,7 @@ pub mod ledger;
 pub mod names;
 pub mod quality;
 pub mod scada;
+mod spelling;
 mod timestamp;
 pub mod wire;
 

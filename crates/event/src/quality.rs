@@ -1,11 +1,7 @@
 //! Quality codes, shared by both envelopes.
 
-use std::fmt;
-use std::str::FromStr;
-
+use crate::spelling::spelled;
 use serde::{Deserialize, Serialize};
-
-use crate::Invalid;
 
 /// How far a value can be trusted; after OPC UA.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -39,22 +35,7 @@ impl QualityCode {
     }
 }
 
-impl fmt::Display for QualityCode {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for QualityCode {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<QualityCode, Invalid> {
-        QualityCode::ALL
-            .into_iter()
-            .find(|code| code.as_str() == text)
-            .ok_or_else(|| Invalid::value("quality", text, QualityCode::EXPECTED))
-    }
-}
+spelled!(QualityCode, "quality");
 
 #[cfg(test)]
 mod tests {

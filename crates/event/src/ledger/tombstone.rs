@@ -1,12 +1,9 @@
 //! What was given up, and why.
 
-use std::fmt;
-use std::str::FromStr;
-
+use crate::spelling::spelled;
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::Invalid;
 use crate::id::{Epoch, NodeId};
 
 /// A durable note that a range of a stream was given up. It is written before the data goes, and is
@@ -76,22 +73,7 @@ impl GapReason {
     }
 }
 
-impl fmt::Display for GapReason {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for GapReason {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<GapReason, Invalid> {
-        GapReason::ALL
-            .into_iter()
-            .find(|reason| reason.as_str() == text)
-            .ok_or_else(|| Invalid::value("reason", text, GapReason::EXPECTED))
-    }
-}
+spelled!(GapReason, "reason");
 
 #[cfg(test)]
 mod tests {

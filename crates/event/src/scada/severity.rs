@@ -1,12 +1,9 @@
 //! How severe an alarm is.
 
-use std::fmt;
-use std::str::FromStr;
-
+use crate::spelling::spelled;
 use serde::{Deserialize, Serialize};
 
 use super::Tag;
-use crate::Invalid;
 
 /// Alarm severity after ISA-18.2. Ordered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -26,6 +23,8 @@ impl Severity {
     /// Every severity, in order.
     pub const ALL: [Severity; 4] =
         [Severity::Low, Severity::Medium, Severity::High, Severity::Critical];
+
+    pub(crate) const EXPECTED: &'static str = "one of LOW, MEDIUM, HIGH, CRITICAL";
 
     /// The severity as it is written.
     pub fn as_str(self) -> &'static str {
@@ -50,22 +49,7 @@ impl Severity {
     }
 }
 
-impl fmt::Display for Severity {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Severity {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Severity, Invalid> {
-        Severity::ALL
-            .into_iter()
-            .find(|severity| severity.as_str() == text)
-            .ok_or_else(|| Invalid::value("severity", text, "one of LOW, MEDIUM, HIGH, CRITICAL"))
-    }
-}
+spelled!(Severity, "severity");
 
 #[cfg(test)]
 mod tests {

@@ -1,5 +1,6 @@
 //! The words an envelope is addressed with.
 
+use crate::spelling::spelled;
 use std::fmt;
 use std::str::FromStr;
 
@@ -97,22 +98,7 @@ impl Category {
     }
 }
 
-impl fmt::Display for Category {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.as_str())
-    }
-}
-
-impl FromStr for Category {
-    type Err = Invalid;
-
-    fn from_str(text: &str) -> Result<Category, Invalid> {
-        Category::ALL
-            .into_iter()
-            .find(|category| category.as_str() == text)
-            .ok_or_else(|| Invalid::value("category", text, Category::EXPECTED))
-    }
-}
+spelled!(Category, "category");
 
 #[cfg(test)]
 mod tests {
