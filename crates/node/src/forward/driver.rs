@@ -25,8 +25,8 @@ use tokio::sync::{Notify, mpsc, watch};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::{MissedTickBehavior, sleep_until};
 
-/// Room in the window for what is not a batch: the status.
-const STATUS_SLOTS: u16 = 2;
+/// Room in the client's queue for what is not a batch: the status.
+const STATUS_SLOTS: usize = 2;
 /// Link events that may wait for the driver.
 const LINK_EVENTS: usize = 32;
 /// How long a graceful stop may take to tell the broker.
@@ -65,13 +65,14 @@ impl Forwarder {
         epoch: Epoch,
         vitals: Arc<Vitals>,
     ) -> Result<Forwarder, mqtt::Error> {
+        let limits = Limits::from_config(&config);
         let node = config.identity.node_id.clone();
         let will = Status::offline(epoch).to_json();
         let session = mqtt::Session {
             client_id: node.to_string(),
             clean: false,
             keepalive: config.keepalive,
-            inflight: config.window + STATUS_SLOTS,
+            inflight: config.window,
             max_packet_bytes: WireLimits::MQTT.wire_bytes + 1024,
             last_will: Some(LastWill::new(
                 Topic::Status(node.clone()).to_string(),
@@ -79,7 +80,7 @@ impl Forwarder {
                 QoS::AtLeastOnce,
                 true,
             )),
-            queue: usize::from(config.window + STATUS_SLOTS),
+            queue: limits.window + STATUS_SLOTS,
             ..mqtt::Session::default()
         };
         let (client, event_loop) = config.broker.connect(&session)?;
@@ -92,7 +93,6 @@ impl Forwarder {
             Arc::clone(&give_up),
             sender,
         ));
-        let limits = Limits::from_config(&config);
         Ok(Forwarder {
             replay: Replay::new(limits, spool.synced(), spool.acked(), Instant::now()),
             live: Source::new(&spool, epoch),
@@ -135,6 +135,10 @@ impl Forwarder {
                 },
                 Some(done) = self.notices.join_next() => {
                     if let Ok(notice) = done { self.noticed(notice) }
+                    // PUBACKs come in bunches; one look at what to do next serves them all.
+                    while let Some(done) = self.notices.try_join_next() {
+                        if let Ok(notice) = done { self.noticed(notice) }
+                    }
                 }
                 (id, outcome) = Posts::finished(&mut self.posts) => self.posted(id, outcome),
                 changed = head.changed() => if changed.is_err() { break },

@@ -31,6 +31,11 @@ impl Islands {
         from > to || self.ranges().any(|(start, end)| start <= from && to <= end)
     }
 
+    /// The holes between them in a range.
+    pub(crate) fn missing(&self, from: u64, to: u64) -> impl Iterator<Item = (u64, u64)> + '_ {
+        self.held.missing(from, to)
+    }
+
     /// The islands, ascending.
     pub(crate) fn ranges(&self) -> impl Iterator<Item = (u64, u64)> + '_ {
         self.held.ranges().iter().copied()

@@ -91,7 +91,7 @@ pub struct Limits {
 impl Limits {
     /// The bounds that follow from a configuration.
     pub fn from_config(config: &crate::Config) -> Limits {
-        let window = usize::from(config.window.max(2));
+        let window = usize::from(config.window.max(2)) + READY;
         let batch_records = config.forward.batch_records as u64;
         Limits {
             window,
@@ -111,6 +111,10 @@ impl Limits {
         }
     }
 }
+
+/// Batches that are handed to the client beyond those under way, so that the next one is ready when a PUBACK comes. Not many: a live
+/// record waits behind them on a slow link.
+const READY: usize = 2;
 
 /// Batches that may wait for their ack, in windows. The edge gathers messages for one transaction, so more
 /// than one window must be under way; and the broker holds them all if the edge is away, so not many more.

@@ -21,6 +21,7 @@ use super::islands::Islands;
 use super::limits::{BatchId, Lane, Limits, Plan, Route, Step};
 use super::patience::Patience;
 use super::window::Window;
+use event::ledger::RangeSet;
 use event::wire::Ack;
 use std::time::{Duration, Instant};
 
@@ -62,6 +63,8 @@ pub struct Replay {
     live_next: u64,
     live_since: Instant,
     sent: Vec<Sent>,
+    /// What `sent` covers, and perhaps some that is acked by now.
+    under_way: RangeSet,
     window: Window,
     next_id: u64,
     bucket: Bucket,
@@ -89,6 +92,7 @@ impl Replay {
             live_next: head + 1,
             live_since: now,
             sent: Vec::new(),
+            under_way: RangeSet::new(),
             window: Window::new(limits.window, limits.puback_after, now),
             next_id: 1,
             bucket: Bucket::new(limits.backfill_rate, burst * 2, now),
@@ -251,6 +255,7 @@ impl Replay {
             delivered_at: None,
             sent_once: plan.from > self.highest_sent,
         });
+        self.under_way.insert(plan.from, to);
         self.highest_sent = self.highest_sent.max(to);
         match plan.route {
             Route::Mqtt => self.window.take(id, plan.lane, now),
@@ -283,6 +288,7 @@ impl Replay {
     pub fn undelivered(&mut self, id: BatchId, now: Instant) {
         self.window.free(id, now);
         self.sent.retain(|sent| sent.id != id);
+        self.forget_given_up();
     }
 
     /// The edge has answered a post; its ack comes separately.
@@ -318,6 +324,9 @@ impl Replay {
         }
         let moved = ack.acked_seq > self.acked;
         self.acked = ack.acked_seq;
+        if moved {
+            self.under_way.remove(1, self.acked);
+        }
         self.islands.learn(&ack.ranges, self.acked);
         let (acked, islands, patience) = (self.acked, &self.islands, &mut self.patience);
         self.sent.retain(|sent| {
@@ -341,12 +350,17 @@ impl Replay {
         let patience = &self.patience;
         self.sent
             .retain(|sent| !sent.delivered_at.is_some_and(|at| patience.is_lost(sent.id, at, now)));
-        self.resent_batches += u64::try_from(before - self.sent.len()).unwrap_or(0);
+        let given_up = before - self.sent.len();
+        if given_up > 0 {
+            self.forget_given_up();
+            self.resent_batches += given_up as u64;
+        }
         let oldest = self.sent.iter().filter_map(|sent| Some((sent.delivered_at?, sent.id))).min();
         let (oldest_at, oldest_id) = oldest?;
         let mut next = self.patience.probe_at(oldest_at);
         if now >= next {
             self.sent.retain(|sent| sent.id != oldest_id);
+            self.forget_given_up();
             self.resent_batches += 1;
             self.patience.probed(now);
             self.probing = true;
@@ -359,18 +373,16 @@ impl Replay {
 
     /// The lowest run of records that nobody has and that is not on its way.
     fn lowest_hole(&self) -> Option<(u64, u64)> {
-        let upper = self.live_next - 1;
-        let mut busy: Vec<(u64, u64)> = self.sent.iter().map(|sent| (sent.from, sent.to)).collect();
-        busy.extend(self.islands.ranges());
-        busy.sort_unstable();
-        let mut from = self.acked + 1;
-        for (start, end) in busy {
-            if start > from {
-                return (from <= upper).then(|| (from, upper.min(start - 1)));
-            }
-            from = from.max(end + 1);
+        let not_sent = self.under_way.missing(self.acked + 1, self.live_next - 1);
+        not_sent.flat_map(|(from, to)| self.islands.missing(from, to)).next()
+    }
+
+    /// After batches were given up. It happens seldom; sending and acking keep `under_way` up to date as they go.
+    fn forget_given_up(&mut self) {
+        self.under_way = RangeSet::new();
+        for sent in &self.sent {
+            self.under_way.insert(sent.from, sent.to);
         }
-        (from <= upper).then_some((from, upper))
     }
 }
 
