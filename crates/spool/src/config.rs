@@ -57,7 +57,7 @@ impl Config {
     pub fn new(dir: impl Into<PathBuf>) -> Self {
         Self {
             dir: dir.into(),
-            segment_bytes: 8 << 20,
+            segment_bytes: 16 << 20,
             max_record_bytes: 1 << 20,
             max_spool_bytes: 8 << 30,
             max_spool_age: None,

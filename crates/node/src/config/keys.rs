@@ -43,7 +43,7 @@ pub const KEYS: &[Key] = &[
         Kind::Size { min: 64 * KIB, max: 1 << 30 },
         "One segment file.",
     )
-    .default("8MiB"),
+    .default("16MiB"),
     Key::new(
         "spool.max_spool_bytes",
         Kind::Size { min: 256 * KIB, max: 16 * TIB },

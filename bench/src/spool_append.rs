@@ -1,0 +1,81 @@
+//! Appending to the spool, against writing the same payload to one file with the same syncs: a group is one `fdatasync` in both.
+//!
+//! The value is payload: frames, headers, footers and new segments are the spool's cost, and so is handing a group to its writer
+//! and waiting for the answer. Both sides find their records ready in memory.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::sync::mpsc::sync_channel;
+use std::time::Instant;
+
+use anyhow::{Context as _, Result};
+use spool::Spool;
+
+use crate::measure::{interleaved, per_second};
+use crate::place::Place;
+use crate::row::Row;
+
+const ROUNDS: usize = 15;
+/// What one side writes before the other has its turn. As large as a segment, so that every turn of the spool has a new one in it.
+const TURN_BYTES: usize = 16 << 20;
+const BAR: f64 = 0.85;
+
+pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    for group_kib in [64, 256] {
+        for record_bytes in [256, 1024] {
+            let name = format!("spool_append/{group_kib}k_groups_of_{record_bytes}b");
+            place.say(
+                "spool_append",
+                &format!("groups of {group_kib} KiB, records of {record_bytes} B"),
+            );
+            let folder = place.folder()?;
+            let spool = Spool::open(spool::Config::new(folder.path().join("spool")))?;
+            let mut file = File::create(folder.path().join("raw"))?;
+            let group_bytes = group_kib << 10;
+            let (ours, theirs) = interleaved(
+                ROUNDS,
+                || spooled(&spool, group_bytes, record_bytes),
+                || written(&mut file, group_bytes),
+            )?;
+            rows.push(Row::more(name, "MB/s", ours, theirs).bar(BAR));
+        }
+    }
+    Ok(rows)
+}
+
+/// Megabytes of payload a second.
+fn spooled(spool: &Spool, group_bytes: usize, record_bytes: usize) -> Result<f64> {
+    let groups: Vec<_> = (0..TURN_BYTES / group_bytes)
+        .map(|_| group(group_bytes / record_bytes, record_bytes))
+        .collect();
+    let start = Instant::now();
+    for group in groups {
+        submit(spool, group)?;
+    }
+    Ok(per_second(TURN_BYTES, start) / 1e6)
+}
+
+/// Megabytes a second.
+fn written(file: &mut File, group_bytes: usize) -> Result<f64> {
+    let group = vec![b'x'; group_bytes];
+    let start = Instant::now();
+    for _ in 0..TURN_BYTES / group_bytes {
+        file.write_all(&group)?;
+        file.sync_data()?;
+    }
+    Ok(per_second(TURN_BYTES, start) / 1e6)
+}
+
+/// Records of class 0.
+pub(crate) fn group(records: usize, record_bytes: usize) -> Vec<(u8, Vec<u8>)> {
+    vec![(0, vec![b'x'; record_bytes]); records]
+}
+
+/// Hands over records and waits until they are durable. Returns the last sequence.
+pub(crate) fn submit(spool: &Spool, records: Vec<(u8, Vec<u8>)>) -> Result<u64> {
+    let (tell, told) = sync_channel(1);
+    spool.submit(records, Box::new(move |result| drop(tell.send(result))))?;
+    let seqs = told.recv().context("the spool did not answer")??;
+    Ok(*seqs.end())
+}
