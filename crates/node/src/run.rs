@@ -120,7 +120,8 @@ async fn start_forwarder(
     let (started, has_started) = oneshot::channel();
     let (ending, ended) = oneshot::channel();
     // One thread reads, compresses and decides, the worker speaks to the broker: neither waits for the other.
-    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
     let forward = move || {
         runtime.block_on(async move {
             match Forwarder::start(config, spool, epoch, vitals) {
