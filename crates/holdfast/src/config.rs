@@ -43,6 +43,11 @@ const ROLES: &[Role] = &[
         keys: edge::config::KEYS,
         check: |section| edge::Config::from_section(section).map(drop),
     },
+    Role {
+        section: cloud::config::SECTION,
+        keys: cloud::config::KEYS,
+        check: |section| cloud::Config::from_section(section).map(drop),
+    },
 ];
 
 /// The process's environment, as the roles read it.

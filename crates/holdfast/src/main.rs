@@ -4,6 +4,7 @@
 //! domain rule and no SQL. A command that fails prints one error with its causes and what to do, and exits with 1; a
 //! command line that cannot be parsed exits with 2.
 
+mod cloud;
 mod config;
 mod edge;
 mod link;
@@ -50,6 +51,12 @@ enum Command {
     /// The site: take in what nodes send, know the nodes.
     #[command(subcommand)]
     Edge(edge::Command),
+    /// The cloud: take in what edges send.
+    #[command(subcommand)]
+    Cloud(cloud::Command),
+    /// Who may use the cloud's API.
+    #[command(subcommand)]
+    Token(cloud::TokenCommand),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -80,6 +87,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Up(args) => Box::pin(up::run(args)).await,
         Command::Link(args) => link::run(args).await,
         Command::Edge(command) => Box::pin(edge::run(command)).await,
+        Command::Cloud(command) => Box::pin(cloud::run(command)).await,
+        Command::Token(command) => Box::pin(cloud::run_token(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
     }

@@ -51,7 +51,7 @@ fn config_check_names_every_problem_and_what_would_be_right() {
     let config = file("[egde]\n");
     let out = holdfast(&["config", "check", "--config", config.path().to_str().unwrap()]);
     let text = String::from_utf8(out.stderr).unwrap();
-    assert!(text.contains("[egde] is no role; there are [node], [edge]"), "{text}");
+    assert!(text.contains("[egde] is no role; there are [node], [edge], [cloud]"), "{text}");
 }
 
 #[test]
@@ -61,4 +61,31 @@ fn ids_outside_their_grammar_do_not_get_past_the_command_line() {
         let out = holdfast(&["edge", "enroll", "--tenant", tenant, "--", bad]);
         assert_eq!(out.status.code(), Some(2), "{bad:?}: {out:?}");
     }
+}
+
+#[tokio::test]
+async fn a_token_is_shown_once_listed_without_itself_and_revoked() {
+    let database = testkit::Database::empty("tokens").await.unwrap();
+    let config = file(&format!("[cloud]\ndatabase.url = {:?}\n", database.url()));
+    let config = config.path().to_str().unwrap();
+    let tenant = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002";
+    let made = holdfast(&[
+        "token", "create", "north", "--role", "edge", "--tenant", tenant, "--config", config,
+    ]);
+    assert!(made.status.success(), "{made:?}");
+    let secret = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    assert!(secret.starts_with("hf_"), "{secret}");
+
+    let listed = holdfast(&["token", "list", "--json", "--config", config]);
+    let text = String::from_utf8(listed.stdout).unwrap();
+    assert!(!text.contains(&secret) && text.contains("north"), "{text}");
+    let tokens: serde_json::Value = serde_json::from_str(&text).unwrap();
+    let id = tokens[0]["id"].as_str().unwrap();
+    let gone = holdfast(&["token", "revoke", id, "--config", config]);
+    assert!(gone.status.success(), "{gone:?}");
+    let table = holdfast(&["token", "list", "--config", config]);
+    assert!(String::from_utf8(table.stdout).unwrap().contains("revoked"));
+
+    let nobody = holdfast(&["token", "create", "x", "--role", "edge", "--config", config]);
+    assert_eq!(nobody.status.code(), Some(2), "a token names its tenants, or all of them");
 }

@@ -22,8 +22,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("rig", &[]),
     ("node", &["event", "spool", "settings", "mqtt"]),
     ("edge", &["event", "settings", "mqtt", "pg"]),
+    ("cloud", &["event", "settings", "pg"]),
     ("testkit", &["rig", "pg"]),
-    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge"]),
+    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud"]),
     ("bench", &["event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
 ];
 

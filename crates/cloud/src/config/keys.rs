@@ -1,0 +1,100 @@
+//! The keys, each with its default and what it means.
+
+use settings::{Key, Kind};
+
+/// The name of the section.
+pub const SECTION: &str = "cloud";
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// Every key of the section.
+pub const KEYS: &[Key] = &[
+    Key::new("database.url", Kind::Text, "Postgres.")
+        .secret()
+        .required()
+        .alias(&["CLOUD_DATABASE_URL"]),
+    Key::new(
+        "database.ca_file",
+        Kind::Text,
+        "PEM certificates to trust; Postgres is then reached over TLS only.",
+    ),
+    Key::new(
+        "database.max_connections",
+        Kind::Integer { min: 3, max: 200 },
+        "The most connections to Postgres.",
+    )
+    .default("10"),
+    Key::new("http.listen", Kind::HostPort, "Where the API, health and metrics are served.")
+        .default("127.0.0.1:8091"),
+    Key::new(
+        "http.allow_remote",
+        Kind::Flag,
+        "Whether http.listen may be reached from other machines.",
+    )
+    .default("false"),
+    Key::new(
+        "limits.body",
+        Kind::Size { min: 64 << 10, max: 64 << 20 },
+        "The largest body of a request as it travels.",
+    )
+    .default("8MiB"),
+    Key::new(
+        "limits.decompressed",
+        Kind::Size { min: 64 << 10, max: 256 << 20 },
+        "The largest body of a request once decompressed.",
+    )
+    .default("32MiB"),
+    Key::new("limits.events", Kind::Integer { min: 1, max: 50_000 }, "Events in one batch.")
+        .default("5000"),
+    Key::new(
+        "limits.tombstones",
+        Kind::Integer { min: 1, max: 50_000 },
+        "Tombstones in one batch.",
+    )
+    .default("1000"),
+    Key::new(
+        "limits.body_within",
+        Kind::Duration { min_ms: 100, max_ms: 10 * MINUTE },
+        "How long a body may take to arrive.",
+    )
+    .default("60s"),
+    Key::new(
+        "limits.requests",
+        Kind::Integer { min: 1, max: 1_000 },
+        "Batches worked on at once; further ones are told to come back. Times limits.decompressed, \
+         this bounds the memory.",
+    )
+    .default("8"),
+    Key::new(
+        "limits.requests_per_token",
+        Kind::Integer { min: 1, max: 1_000 },
+        "Of these, from one token.",
+    )
+    .default("4"),
+    Key::new(
+        "rate.requests_per_second",
+        Kind::Integer { min: 1, max: 100_000 },
+        "Batches a second from one token, at each replica.",
+    )
+    .default("50"),
+    Key::new(
+        "rate.events_per_second",
+        Kind::Integer { min: 1, max: 10_000_000 },
+        "Events and tombstones a second from one token, at each replica.",
+    )
+    .default("50000"),
+    Key::new(
+        "dedupe.ttl_hours",
+        Kind::Integer { min: 1, max: 8_760 },
+        "How long an event id stays in the dedupe cache.",
+    )
+    .default("72"),
+    Key::new(
+        "dedupe.sweep_every",
+        Kind::Duration { min_ms: SECOND, max_ms: DAY },
+        "How often expired event ids are removed.",
+    )
+    .default("15m"),
+];

@@ -1,0 +1,101 @@
+//! The API: who may ask, how much, and what is answered.
+//!
+//! Promises: nothing is read before the sender is known and there is a place for it; no more is
+//! read than the limit; a reply follows the commit. A route is closed unless it is in the list of
+//! open ones, so that a new one cannot be forgotten. Tokens and payloads are never logged.
+
+mod batches;
+mod docs;
+mod guard;
+mod health;
+mod quota;
+mod refused;
+
+use std::sync::{Arc, LazyLock};
+
+use axum::Router;
+use axum::http::Method;
+use axum::middleware::from_fn_with_state;
+use axum::routing::{get, post};
+use serde_json::Value;
+use tokio::sync::Semaphore;
+
+use crate::config::Limits;
+use crate::ingest::Writer;
+use crate::metrics::Metrics;
+use crate::readiness::Readiness;
+use crate::tokens::Tokens;
+use quota::Quotas;
+
+/// Every route, and whether it is open without a token.
+pub const ROUTES: &[(Method, &str, Open)] = &[
+    (Method::POST, "/api/v1/sync/batches", Open::Never),
+    (Method::GET, "/metrics", Open::ToThisMachine),
+    (Method::GET, "/healthz", Open::ToAll),
+    (Method::GET, "/readyz", Open::ToAll),
+    (Method::GET, "/api/v1/openapi.json", Open::ToAll),
+    (Method::GET, "/api/docs", Open::ToAll),
+];
+
+/// Who may ask without a token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Open {
+    /// Nobody.
+    Never,
+    /// Whoever is on this machine.
+    ToThisMachine,
+    /// Everyone: it shows nothing of any tenant.
+    ToAll,
+}
+
+/// The OpenAPI document.
+pub fn openapi() -> &'static Value {
+    static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
+        // A test reads the document, so that one that cannot be read is never built in.
+        serde_json::from_str(include_str!("openapi.json")).unwrap_or_default()
+    });
+    &DOCUMENT
+}
+
+/// What the handlers work with.
+#[derive(Debug)]
+pub(crate) struct Service {
+    pub(crate) writer: Writer,
+    pub(crate) tokens: Tokens,
+    pub(crate) pool: pg::Pool,
+    pub(crate) metrics: Arc<Metrics>,
+    pub(crate) readiness: Readiness,
+    pub(crate) limits: Limits,
+}
+
+/// What the handlers share.
+#[derive(Debug, Clone)]
+pub(crate) struct Http {
+    service: Arc<Service>,
+    places: Arc<Semaphore>,
+    quotas: Arc<Quotas>,
+}
+
+impl Http {
+    pub(crate) fn new(service: Service) -> Http {
+        Http {
+            places: Arc::new(Semaphore::new(service.limits.requests)),
+            quotas: Arc::new(Quotas::new(service.limits)),
+            service: Arc::new(service),
+        }
+    }
+
+    pub(crate) fn router(self) -> Router {
+        Router::new()
+            .route("/api/v1/sync/batches", post(batches::receive))
+            .route("/metrics", get(health::metrics))
+            .route("/healthz", get(health::alive))
+            .route("/readyz", get(health::ready))
+            .route("/api/v1/openapi.json", get(docs::document))
+            .route("/api/docs", get(docs::page))
+            .fallback(guard::no_such_route)
+            .method_not_allowed_fallback(guard::no_such_method)
+            .layer(from_fn_with_state(self.clone(), guard::guard))
+            .with_state(self)
+    }
+}

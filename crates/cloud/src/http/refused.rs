@@ -1,0 +1,82 @@
+//! A refusal, in the form that every endpoint uses.
+
+use std::time::Duration;
+
+use axum::Json;
+use axum::http::header::{CONNECTION, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+
+/// How long a sender is asked to wait when nothing better is known.
+const WAIT: Duration = Duration::from_secs(1);
+
+/// What the sender is told.
+#[derive(Debug)]
+pub(super) struct Refused {
+    pub(super) status: StatusCode,
+    pub(super) code: &'static str,
+    message: String,
+    pub(super) field: Option<String>,
+    wait: Option<Duration>,
+}
+
+impl Refused {
+    pub(super) fn new(
+        status: StatusCode,
+        code: &'static str,
+        message: impl Into<String>,
+    ) -> Refused {
+        Refused { status, code, message: message.into(), field: None, wait: None }
+    }
+
+    pub(super) fn malformed(field: Option<&str>, message: impl Into<String>) -> Refused {
+        let refused = Refused::new(StatusCode::BAD_REQUEST, "malformed", message);
+        refused.about(field.map(str::to_owned))
+    }
+
+    pub(super) fn about(self, field: Option<String>) -> Refused {
+        Refused { field, ..self }
+    }
+
+    pub(super) fn unauthorized(message: &str) -> Refused {
+        Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
+    }
+
+    pub(super) fn too_large(message: impl Into<String>) -> Refused {
+        Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
+    }
+
+    pub(super) fn rate_limited(message: &str, wait: Duration) -> Refused {
+        let refused = Refused::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message);
+        Refused { wait: Some(wait), ..refused }
+    }
+
+    /// Nothing is wrong with the request; the cloud cannot serve it now.
+    pub(super) fn unavailable(code: &'static str, message: &str) -> Refused {
+        let refused = Refused::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
+        Refused { wait: Some(WAIT), ..refused }
+    }
+}
+
+impl IntoResponse for Refused {
+    fn into_response(self) -> Response {
+        let body = serde_json::json!({
+            "error": {"code": self.code, "message": self.message, "field": self.field}
+        });
+        let mut response = (self.status, Json(body)).into_response();
+        let headers = response.headers_mut();
+        if let Some(wait) = self.wait {
+            // Whole seconds, rounded up, at least one.
+            let seconds = wait.as_secs() + u64::from(wait.subsec_nanos() > 0);
+            headers.insert(RETRY_AFTER, HeaderValue::from(seconds.max(1)));
+        }
+        if self.status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        }
+        if self.status == StatusCode::PAYLOAD_TOO_LARGE {
+            // The rest of the body is not read, so the connection cannot be used again.
+            headers.insert(CONNECTION, HeaderValue::from_static("close"));
+        }
+        response
+    }
+}

@@ -1,0 +1,35 @@
+//! The cloud: ingestion of the edges' events, their ledger, and what must go to the bus.
+//!
+//! Entry points: [`Config`] from the `[cloud]` section, [`migrate`], [`run`] (or [`Cloud`] for
+//! whoever wants the address and a graceful stop), [`tokens`] for making, listing and revoking
+//! tokens, [`ingest::Writer`] for writing batches without HTTP.
+//!
+//! Promises: an event that was answered `accepted` or `duplicate` is durable, and is in the relay
+//! outbox once; a batch that comes twice changes nothing; a token writes its own tenants only; one
+//! bad event never fails its batch. docs/spec/edge-cloud.md has the protocol,
+//! docs/spec/cloud-tables.md the tables.
+//!
+//! It must not know the edge's insides. It fails at start for what can never work; after that the
+//! database may come and go, and requests are answered 503 meanwhile.
+
+mod cloud;
+pub mod config;
+mod http;
+pub mod ingest;
+mod maintenance;
+pub mod metrics;
+mod migration;
+mod rate;
+mod readiness;
+pub mod tokens;
+pub mod trace;
+
+pub use cloud::{Cloud, Error, run};
+pub use config::Config;
+pub use http::{Open, ROUTES, openapi};
+pub use maintenance::{absorb_behind, sweep_dedupe};
+pub use migration::migrate;
+pub use readiness::Readiness;
+
+/// The NOTIFY channel that says that the relay outbox has new rows.
+pub const RELAY_CHANNEL: &str = "relay_outbox";

@@ -1,0 +1,173 @@
+//! `holdfast cloud …` and `holdfast token …`: run ingestion, and say who may use it.
+
+use std::path::{Path, PathBuf};
+
+use clap::Subcommand;
+use cloud::tokens::{self, NewToken, Role, Tenants, Token};
+use event::id::TenantId;
+use jiff::{SignedDuration, Timestamp};
+use uuid::Uuid;
+
+use crate::output::say;
+use crate::table;
+
+/// `holdfast cloud …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Take in what edges send: HTTP batches into Postgres. Migrates the database at start.
+    #[command(after_help = "Examples:
+  holdfast cloud run --config cloud.toml
+  CLOUD_DATABASE_URL=postgres:///cloud holdfast cloud run")]
+    Run(ConfigArg),
+}
+
+/// `holdfast token …`
+#[derive(Debug, Subcommand)]
+pub(crate) enum TokenCommand {
+    /// Make a token. It is printed once; the database has only its hash.
+    #[command(after_help = "Examples:
+  holdfast token create site-north --role edge --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002
+  holdfast token create ops --role admin --all-tenants --days 90")]
+    Create(CreateArgs),
+    /// Every token: what it is for, and when it was last used.
+    List(ListArgs),
+    /// Stop a token. It takes a few seconds to reach every replica.
+    Revoke(RevokeArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ConfigArg {
+    /// The configuration; its [cloud] section is read. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CreateArgs {
+    /// A name for people.
+    name: String,
+    /// What it is for: admin, edge, operator or viewer.
+    #[arg(long)]
+    role: Role,
+    /// A tenant whose data it may touch; once for each.
+    #[arg(long, required_unless_present = "all_tenants", conflicts_with = "all_tenants")]
+    tenant: Vec<TenantId>,
+    /// Every tenant's data, those that come later too.
+    #[arg(long)]
+    all_tenants: bool,
+    /// Stops by itself after so many days; never when absent.
+    #[arg(long)]
+    days: Option<u32>,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct ListArgs {
+    /// JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RevokeArgs {
+    /// The token's id, as `holdfast token list` shows it.
+    id: Uuid,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+/// Runs a `cloud` command.
+pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
+    let Command::Run(args) = command;
+    let config = load(args.config.as_deref())?;
+    let stop = crate::shutdown::requested()?;
+    Ok(cloud::run(config, stop).await?)
+}
+
+/// Runs a `token` command.
+pub(crate) async fn run_token(command: TokenCommand) -> anyhow::Result<()> {
+    match command {
+        TokenCommand::Create(args) => create(args).await,
+        TokenCommand::List(args) => list(args).await,
+        TokenCommand::Revoke(args) => {
+            let client = connect(&args.config).await?;
+            let token = tokens::revoke(&client, args.id).await?;
+            say(&format!("{} ({}) is revoked\n", token.name, token.id))
+        }
+    }
+}
+
+async fn create(args: CreateArgs) -> anyhow::Result<()> {
+    let client = connect(&args.config).await?;
+    let new = NewToken {
+        name: args.name,
+        role: args.role,
+        tenants: if args.all_tenants { Tenants::All } else { Tenants::Only(args.tenant) },
+        expires_at: args
+            .days
+            .map(|days| Timestamp::now() + SignedDuration::from_hours(24 * i64::from(days))),
+    };
+    let (token, secret) = tokens::create(&client, &new).await?;
+    tracing::info!(id = %token.id, role = token.role.as_str(), "token made; it is shown only now");
+    say(&format!("{}\n", secret.expose()))
+}
+
+async fn list(args: ListArgs) -> anyhow::Result<()> {
+    let client = connect(&args.config).await?;
+    let tokens = tokens::list(&client).await?;
+    if args.json {
+        return say(&format!("{}\n", serde_json::to_string_pretty(&tokens)?));
+    }
+    if tokens.is_empty() {
+        return say(
+            "There is no token yet. Make one: holdfast token create NAME --role edge --tenant TENANT\n",
+        );
+    }
+    let now = Timestamp::now();
+    let mut rows = table::new(&["id", "name", "role", "tenants", "state", "last used"], &[]);
+    for token in &tokens {
+        let used = token.last_used_at.map_or_else(
+            || "never".to_owned(),
+            |at| format!("{} ago", table::span(now.duration_since(at).as_secs())),
+        );
+        rows.add_row([
+            token.id.to_string(),
+            token.name.clone(),
+            token.role.as_str().to_owned(),
+            tenants(&token.tenants),
+            state(token, now),
+            used,
+        ]);
+    }
+    say(&format!("{rows}\n"))
+}
+
+fn tenants(tenants: &Tenants) -> String {
+    match tenants {
+        Tenants::All => "all".to_owned(),
+        Tenants::Only(list) if list.len() == 1 => list.iter().map(ToString::to_string).collect(),
+        Tenants::Only(list) => format!("{} tenants", list.len()),
+    }
+}
+
+fn state(token: &Token, now: Timestamp) -> String {
+    match (token.revoked_at, token.expires_at) {
+        (Some(_), _) => "revoked".to_owned(),
+        (None, Some(at)) if at <= now => "expired".to_owned(),
+        (None, Some(at)) => format!("stops in {}", table::span(at.duration_since(now).as_secs())),
+        (None, None) => "good".to_owned(),
+    }
+}
+
+fn load(file: Option<&Path>) -> anyhow::Result<cloud::Config> {
+    Ok(cloud::Config::load(file, crate::config::environment)?)
+}
+
+async fn connect(config: &ConfigArg) -> anyhow::Result<tokio_postgres::Client> {
+    let config = load(config.config.as_deref())?;
+    cloud::migrate(&config.database).await?;
+    Ok(pg::connect(&config.database).await?)
+}
