@@ -5,6 +5,7 @@
 //! [`settings::Error`], which names the key, the value and the reason.
 
 mod keys;
+mod sync;
 
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
@@ -14,6 +15,7 @@ use event::id::NodeId;
 use settings::{Secret, Section};
 
 pub use keys::{KEYS, SECTION};
+pub use sync::Sync;
 
 /// What the edge was told.
 #[derive(Debug, Clone)]
@@ -46,6 +48,8 @@ pub struct Config {
     pub public_mqtt_address: mqtt::Address,
     /// Backfill over HTTP as the nodes reach it.
     pub public_http_address: Option<String>,
+    /// The forwarder to the cloud, if there is one.
+    pub sync: Option<Sync>,
 }
 
 /// How messages are gathered into transactions.
@@ -155,6 +159,7 @@ impl Config {
                 None => address,
             },
             public_http_address: section.find("public.http_address")?.map(|value| value.text()),
+            sync: Sync::from_section(section)?,
         })
     }
 }

@@ -19,6 +19,7 @@ use crate::ingress::http::Http;
 use crate::ingress::mqtt::{MAX_HELD_MESSAGES, Receiver, Room};
 use crate::metrics::Metrics;
 use crate::signal::{Sayer, Signal, signal};
+use crate::sync::Forwarder;
 use crate::{maintenance, migration};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
@@ -43,6 +44,9 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// The forwarder can never work as configured.
+    #[error(transparent)]
+    Sync(#[from] crate::sync::Error),
 }
 
 /// A running edge.
@@ -148,6 +152,11 @@ impl Edge {
             places: Arc::new(Semaphore::new(config.max_uploads)),
             stall_after: config.ingress.stall_after,
         };
+        if let Some(sync) = &config.sync {
+            let forwarder =
+                Forwarder::start(&config.database, sync, &config.replica, Arc::clone(&metrics))?;
+            others.spawn(forwarder.run(stopping.clone()));
+        }
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");
         Ok(Edge { http, metrics, stop, drained, pipeline: tasks, others })

@@ -1,14 +1,15 @@
-//! The site: ingress of node data into Postgres, node registry, liveness.
+//! The site: ingress of node data into Postgres, node registry, liveness, forwarding to the cloud.
 //!
 //! Entry points: [`Config`] from the `[edge]` section, [`migrate`], [`run`] (or [`Edge`] for
 //! whoever wants the address and a graceful stop), [`registry`] for enrolling and listing nodes,
-//! [`ingress::Writer`] for writing messages without a broker.
+//! [`ingress::Writer`] for writing messages without a broker, [`sync::Forwarder`] for the way to the
+//! cloud.
 //!
 //! Promises: a record that was acknowledged is in the tables, once, or in quarantine with its
 //! reason; a replay changes nothing; a tenant comes from a node's registration, never from a
 //! payload. docs/spec/edge-tables.md has the tables, docs/spec/node-edge.md the protocol.
 //!
-//! It must not know the cloud. It fails at start for what can never work; after that the database
+//! It must not know the cloud's insides. It fails at start for what can never work; after that the database
 //! or the broker may come and go.
 
 pub mod config;
@@ -20,6 +21,7 @@ pub mod metrics;
 mod migration;
 pub mod registry;
 mod signal;
+pub mod sync;
 
 pub use config::Config;
 pub use edge::{Edge, Error, run};

@@ -13,7 +13,7 @@ use metrics_exporter_prometheus::{
 
 use crate::ingress::{Reason, Tally};
 
-const META: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
+pub(crate) const META: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
 
 /// Seconds, from a commit on a fast disk to one that met a checkpoint.
 const LATENCY_BUCKETS: [f64; 12] =
@@ -38,6 +38,8 @@ pub struct Metrics {
     broker_connects: Counter,
     dedupe_swept: Counter,
     uploads_refused: BTreeMap<&'static str, Counter>,
+    /// What the forwarder counts.
+    pub(crate) sync: crate::sync::Meter,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -140,6 +142,7 @@ impl Metrics {
                 "status",
                 &UPLOAD_REFUSALS,
             ),
+            sync: crate::sync::Meter::new(&recorder),
             handle: recorder.handle(),
         }
     }
@@ -196,7 +199,7 @@ impl Metrics {
     }
 }
 
-fn counter(
+pub(crate) fn counter(
     recorder: &PrometheusRecorder,
     name: &'static str,
     help: &'static str,

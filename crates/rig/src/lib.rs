@@ -22,6 +22,7 @@ mod pid;
 mod port;
 mod postgres;
 mod process;
+pub mod rabbitmq;
 
 pub use error::Error;
 pub use link::{Link, LinkStats, Mode};
@@ -29,3 +30,4 @@ pub use mosquitto::{Mosquitto, MosquittoOptions, Tls};
 pub use port::free_port;
 pub use postgres::{Postgres, PostgresOptions};
 pub use process::Process;
+pub use rabbitmq::RabbitMq;

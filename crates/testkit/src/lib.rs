@@ -1,7 +1,8 @@
 //! Dev-only: what the tests of every crate stand on.
 //!
-//! Purpose: one real Postgres per test run with a database per test, a private broker per test,
-//! the workspace's own binaries, and waiting for conditions instead of for time.
+//! Purpose: one real Postgres per test run with a database per test, one RabbitMQ with a virtual host
+//! per test, a private Mosquitto per test, the workspace's own binaries, and waiting for conditions
+//! instead of for time.
 //!
 //! Promises: works under plain `cargo test`, in parallel, as root or not. Nothing it starts outlives
 //! the run by more than half a minute, even when a test binary is killed (see [`server`]).
@@ -14,6 +15,7 @@ mod bins;
 mod broker;
 mod database;
 mod eventually;
+mod rabbitmq;
 mod run;
 mod seed;
 pub mod server;
@@ -23,6 +25,7 @@ pub use bins::bin;
 pub use broker::{Broker, mosquitto};
 pub use database::{Database, database};
 pub use eventually::{Condition, eventually};
+pub use rabbitmq::{PrivateRabbitMq, Vhost, private_rabbitmq, rabbitmq};
 pub use rig;
 pub use seed::seed;
 pub use server::{Server, postgres};

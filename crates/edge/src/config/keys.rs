@@ -129,7 +129,89 @@ pub const KEYS: &[Key] = &[
         Kind::Checked(check_http_address),
         "HTTP as the nodes reach it; they use MQTT alone when absent.",
     ),
+    Key::new(
+        "sync.cloud_url",
+        Kind::Checked(check_http_address),
+        "The cloud; nothing is forwarded when absent.",
+    ),
+    Key::new("sync.token", Kind::Text, "The site's token at the cloud, of the role edge.").secret(),
+    Key::new("sync.ca_file", Kind::Text, "PEM certificates to trust for the cloud."),
+    Key::new(
+        "sync.cluster_id",
+        Kind::Checked(check_cluster_id),
+        "The site's name in batches and in sync.batch.sent.",
+    )
+    .default("edge-1"),
+    Key::new(
+        "sync.batch_events",
+        Kind::Integer { min: 1, max: 5_000 },
+        "The most events in one request. An event takes up to 240 KiB of memory.",
+    )
+    .default("500"),
+    Key::new(
+        "sync.workers",
+        Kind::Integer { min: 1, max: 16 },
+        "Batches under way at once, for alarms and events and again for telemetry.",
+    )
+    .default("2"),
+    Key::new(
+        "sync.lease_seconds",
+        Kind::Integer { min: 1, max: 3_600 },
+        "How long rows are held by a forwarder that says nothing.",
+    )
+    .default("60"),
+    Key::new(
+        "sync.max_attempts",
+        Kind::Integer { min: 1, max: 1_000 },
+        "How often a row may take a forwarder down before it is a dead letter.",
+    )
+    .default("10"),
+    Key::new(
+        "sync.backoff_base",
+        Kind::Duration { min_ms: 10, max_ms: 10 * MINUTE },
+        "What is doubled with every failure of the link.",
+    )
+    .default("1s"),
+    Key::new(
+        "sync.backoff_cap",
+        Kind::Duration { min_ms: 10, max_ms: DAY },
+        "The longest the link is left alone after a failure, up to a second of jitter aside.",
+    )
+    .default("300s"),
+    Key::new(
+        "sync.timeout",
+        Kind::Duration { min_ms: 100, max_ms: 10 * MINUTE },
+        "How long a request may take.",
+    )
+    .default("60s"),
+    Key::new(
+        "sync.backlog_share",
+        Kind::Number { min: 0.05, max: 1.0 },
+        "The share of the time that a backlog of telemetry is sent.",
+    )
+    .default("0.75"),
+    Key::new(
+        "sync.backlog_after",
+        Kind::Duration { min_ms: SECOND, max_ms: DAY },
+        "Telemetry that has waited longer than this is backlog.",
+    )
+    .default("2m"),
+    Key::new(
+        "sync.stall_after",
+        Kind::Duration { min_ms: SECOND, max_ms: DAY },
+        "A link that is up and a backlog that does not shrink for this long is an alarm.",
+    )
+    .default("5m"),
 ];
+
+fn check_cluster_id(text: &str) -> Result<(), String> {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"._-".contains(&b);
+    if (1..=64).contains(&text.len()) && text.bytes().all(plain) {
+        Ok(())
+    } else {
+        Err("expected 1 to 64 of A-Z, a-z, 0-9, dot, underscore and hyphen".to_owned())
+    }
+}
 
 fn check_http_address(text: &str) -> Result<(), String> {
     let rest = text.strip_prefix("http://").or_else(|| text.strip_prefix("https://"));

@@ -13,3 +13,8 @@ mod registry;
 mod replicas;
 mod schema;
 mod site;
+mod sync;
+mod sync_answers;
+mod sync_cloud;
+mod sync_end_to_end;
+mod sync_order;

@@ -1,0 +1,28 @@
+//! The bus over RabbitMQ.
+//!
+//! Purpose: [`RabbitPublisher`] and [`RabbitConsumer`], the topology they need ([`Topology`], with [`declare`] and
+//! [`check`]), and the dead-letter queue as an operator works with it ([`DeadLetterQueue`]). Names, arguments,
+//! headers and what happens in each failure are in `docs/spec/bus.md`.
+//!
+//! It must not know which services there are: the topology comes from the caller.
+
+mod address;
+mod consumer;
+mod dead_letters;
+mod declare;
+mod properties;
+mod publisher;
+mod replay;
+mod topology;
+
+pub use address::{Address, InvalidAddress};
+pub use consumer::{ConsumerOptions, RabbitConsumer};
+pub use dead_letters::{DeadLetterQueue, Listing};
+pub use declare::{Drift, TopologyError, Trouble, check, declare};
+pub use publisher::{PublisherOptions, RabbitPublisher};
+pub use replay::{ReplayOptions, Replayed};
+pub use topology::{Topology, WorkQueue, retry_queue};
+
+/// For the log filter of every process that uses this module: below it the client library logs messages
+/// that the broker returned, bodies included.
+pub const LOG_DIRECTIVE: &str = "lapin=error";

@@ -1,0 +1,90 @@
+//! `sync_outbox` as the site has it, on the engine: what the forwarder takes over.
+
+use lease::{Kind, Queue, Table};
+use uuid::Uuid;
+
+/// The table, from the site's own migration.
+pub(crate) const SITE_TABLES: &str = include_str!("../../../edge/migrations/V1__site_tables.sql");
+
+/// What leased work adds to it.
+pub(crate) const LEASED_WORK: &str = "
+CREATE INDEX sync_outbox_lane ON sync_outbox
+    (tenant_id, (-priority), (coalesce(device_id, id)), (coalesce(occurred_at, created_at)), id)
+    WHERE status IN ('pending', 'claimed', 'sending');
+DROP INDEX sync_outbox_claim;
+
+ALTER TABLE sync_outbox ADD CONSTRAINT sync_outbox_fence
+    CHECK ((status IN ('claimed', 'sending')) = (lease_token IS NOT NULL));
+
+CREATE FUNCTION sync_outbox_notify() RETURNS trigger LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_notify('sync_outbox', '');
+    RETURN NULL;
+END
+$$;
+CREATE TRIGGER sync_outbox_added AFTER INSERT ON sync_outbox
+    FOR EACH STATEMENT EXECUTE FUNCTION sync_outbox_notify();
+";
+
+/// The channel that the trigger notifies.
+pub(crate) const CHANNEL: &str = "sync_outbox";
+
+/// The table as the engine needs it described.
+pub(crate) fn table() -> Table {
+    Table {
+        name: "sync_outbox",
+        id: "id",
+        id_kind: Kind::Uuid,
+        tenant: "tenant_id",
+        tenant_kind: Kind::Uuid,
+        rank: "(-priority)",
+        key: "coalesce(device_id, id)",
+        key_kind: Kind::Uuid,
+        at: "coalesce(occurred_at, created_at)",
+        status: "status",
+        pending: "pending",
+        claimed: "claimed",
+        sending: Some("sending"),
+        done: "acked",
+        buried: "dlq",
+        token: "lease_token",
+        holder: "claimed_by",
+        held_since: "claimed_at",
+        expires: "lease_expires_at",
+        attempts: "attempt_count",
+        due: "next_attempt_at",
+        last_attempt: Some("last_attempt_at"),
+        error_code: "last_error_code",
+        error_message: "last_error_message",
+        done_at: None,
+        buried_at: Some("failed_at"),
+        buried_reason: Some("dlq_reason"),
+        payload: "tenant_id, device_id, event_type, payload_json::text AS payload, seq",
+    }
+}
+
+/// A row as the handler gets it.
+#[derive(Debug, Clone)]
+pub(crate) struct Event {
+    /// Whose.
+    pub(crate) tenant: Uuid,
+    /// The ordering key, where it has one.
+    pub(crate) device: Option<Uuid>,
+    /// Its place in the order of its device, as the test wrote it.
+    pub(crate) seq: i64,
+}
+
+/// The queue.
+pub(crate) fn queue(name: &'static str) -> Queue<Event> {
+    Queue::new(name, table(), |row| {
+        let read = || -> Result<Event, tokio_postgres::Error> {
+            Ok(Event {
+                tenant: row.try_get("tenant_id")?,
+                device: row.try_get("device_id")?,
+                seq: row.try_get::<_, Option<i64>>("seq")?.unwrap_or_default(),
+            })
+        };
+        read().map_err(|error| error.to_string())
+    })
+    .channel(CHANNEL)
+}
