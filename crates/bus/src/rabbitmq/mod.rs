@@ -1,6 +1,6 @@
 //! The bus over RabbitMQ.
 //!
-//! Purpose: [`RabbitPublisher`] and [`RabbitConsumer`], the topology they need ([`Topology`], with [`declare`] and
+//! Purpose: [`RabbitPublisher`] and [`RabbitConsumer`], the topology they need ([`Topology`], with [`declare()`] and
 //! [`check`]), and the dead-letter queue as an operator works with it ([`DeadLetterQueue`]). Names, arguments,
 //! headers and what happens in each failure are in `docs/spec/bus.md`.
 //!

@@ -2,7 +2,7 @@
 //!
 //! Promises: a token has 256 random bits, is shown once, and is stored as its SHA-256 only; it is
 //! compared in constant time. A token that was revoked or has expired is refused within
-//! [`cache::TTL`]. Everything here returns data; nothing prints.
+//! `cache::TTL`. Everything here returns data; nothing prints.
 
 mod cache;
 mod text;
