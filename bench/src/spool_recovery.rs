@@ -17,7 +17,9 @@ use crate::row::Row;
 use crate::spool_append::{group, submit};
 
 const ROUNDS: usize = 9;
-/// Eight of these fill a segment of the default size.
+/// Half of the default, so that 10 MB are a full segment and an open one.
+const SEGMENT_BYTES: u64 = 8 << 20;
+/// Eight of these fill such a segment.
 const LARGE_RECORD_BYTES: usize = (1 << 20) - 1024;
 const LARGE_RECORDS_A_SEGMENT: usize = 8;
 const TAIL_BYTES: usize = 2 << 20;
@@ -38,6 +40,7 @@ pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
 /// Makes a spool of so many full segments and an open one. Large records and rare syncs make it quick.
 fn fill(dir: &Path, segments: usize) -> Result<()> {
     let mut config = spool::Config::new(dir);
+    config.segment_bytes = SEGMENT_BYTES;
     config.sync = SyncPolicy::Interval(Duration::from_secs(5));
     let spool = Spool::open(config)?;
     for _ in 0..segments * LARGE_RECORDS_A_SEGMENT {
