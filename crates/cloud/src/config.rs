@@ -6,7 +6,7 @@
 
 mod keys;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -83,7 +83,7 @@ impl Config {
                 ca_file: section.find("database.ca_file")?.map(|value| value.path()),
                 ..pg::Options::new(section.get("database.url")?.secret().expose())
             },
-            listen: listen(section)?,
+            listen: section.listen("http.listen", "http.allow_remote")?,
             limits: Limits {
                 body,
                 body_within: section.get("limits.body_within")?.duration()?,
@@ -100,21 +100,6 @@ impl Config {
 
 /// A statement that takes longer has met a server that hangs; the sender keeps its batch.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
-
-fn listen(section: &Section) -> Result<SocketAddr, settings::Error> {
-    let value = section.get("http.listen")?;
-    let refuse = |reason: &str| section.refuse("http.listen", reason);
-    let mut found = value.text().to_socket_addrs().map_err(|error| refuse(&error.to_string()))?;
-    let address = found.next().ok_or_else(|| refuse("names no address"))?;
-    // Everything that writes wants a token, so a remote listener is not open; but it is the
-    // operator who decides that other machines may try.
-    if !address.ip().is_loopback() && !section.get("http.allow_remote")?.flag()? {
-        return Err(refuse(
-            "can be reached from other machines: set http.allow_remote = true if that is meant",
-        ));
-    }
-    Ok(address)
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,7 +7,7 @@
 mod keys;
 mod sync;
 
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -142,7 +142,7 @@ impl Config {
             broker,
             broker_user: (username, password),
             keepalive: section.get("mqtt.keepalive")?.duration()?,
-            listen: listen(section)?,
+            listen: section.listen("http.listen", "http.allow_remote")?,
             max_uploads: section.get("http.max_uploads")?.parse()?,
             ingress: Ingress {
                 gather: section.get("ingress.gather")?.duration()?,
@@ -166,22 +166,6 @@ impl Config {
 
 /// A statement that takes longer has met a server that hangs; the work is kept and tried again.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
-
-fn listen(section: &Section) -> Result<SocketAddr, settings::Error> {
-    let value = section.get("http.listen")?;
-    let refuse = |reason: &str| section.refuse("http.listen", reason);
-    let text = value.text();
-    let mut found = text.to_socket_addrs().map_err(|error| refuse(&error.to_string()))?;
-    let address = found.next().ok_or_else(|| refuse("names no address"))?;
-    // Every node has a secret of its own, so a remote listener is not open; but it is the operator
-    // who decides that other machines may try.
-    if !address.ip().is_loopback() && !section.get("http.allow_remote")?.flag()? {
-        return Err(refuse(
-            "can be reached from other machines: set http.allow_remote = true if that is meant",
-        ));
-    }
-    Ok(address)
-}
 
 #[cfg(test)]
 mod tests {

@@ -6,6 +6,7 @@ use crate::source::{Written, read_section};
 use crate::{Error, Key, Problem, Secret, kind};
 use std::collections::BTreeMap;
 use std::fmt;
+use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -109,6 +110,22 @@ impl Section {
             Error::Undeclared { key: format!("{}.{path}", self.name), reason }
         })?;
         Ok(self.entries.get(path).map(|entry| Value { section: &self.name, key, entry }))
+    }
+
+    /// Where a role serves: the address under `listen`, which must be loopback unless the flag under `allow_remote` is set. What
+    /// writes wants credentials anyway; but it is the operator who decides that other machines may try.
+    pub fn listen(&self, listen: &str, allow_remote: &str) -> Result<SocketAddr, Error> {
+        let text = self.get(listen)?.text();
+        let mut found =
+            text.to_socket_addrs().map_err(|error| self.refuse(listen, error.to_string()))?;
+        let address = found.next().ok_or_else(|| self.refuse(listen, "names no address"))?;
+        if !address.ip().is_loopback() && !self.get(allow_remote)?.flag()? {
+            let why = "can be reached from other machines";
+            return Err(
+                self.refuse(listen, format!("{why}: set {allow_remote} = true if that is meant"))
+            );
+        }
+        Ok(address)
     }
 
     /// A problem with a value that only shows together with others, in the form of all other refusals.
