@@ -16,6 +16,7 @@
 
 mod cloud;
 pub mod config;
+pub mod dead_letters;
 mod http;
 pub mod ingest;
 mod maintenance;

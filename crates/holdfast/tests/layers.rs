@@ -26,8 +26,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge", &["event", "settings", "mqtt", "pg", "lease"]),
     ("cloud", &["event", "settings", "pg", "lease", "bus"]),
     ("testkit", &["rig", "pg"]),
-    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud"]),
-    ("bench", &["event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
+    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
+    ("bench", &["bus", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
 ];
 
 /// Foreign crates that must not be reachable, however deep, and why.

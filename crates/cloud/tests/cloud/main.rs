@@ -5,6 +5,7 @@
 mod access;
 mod batches;
 mod concurrency;
+mod dead_letters;
 mod ledger;
 mod limits;
 mod outage;

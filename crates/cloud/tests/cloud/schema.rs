@@ -21,8 +21,11 @@ async fn replicas_that_start_together_migrate_once() {
         task.await.unwrap().unwrap();
     }
     let client = database.connect().await.unwrap();
+    // Each once, whatever their number is today.
+    let applied = "SELECT count(*) - count(DISTINCT version) FROM cloud_migrations";
+    assert_eq!(crate::site::number(&client, applied).await, 0);
     let applied = "SELECT count(*) FROM cloud_migrations";
-    assert_eq!(crate::site::number(&client, applied).await, 4);
+    assert!(crate::site::number(&client, applied).await >= 4);
 }
 
 #[tokio::test]
