@@ -14,6 +14,7 @@
 
 mod cloud;
 pub mod config;
+pub mod consume;
 mod http;
 pub mod ingest;
 mod maintenance;

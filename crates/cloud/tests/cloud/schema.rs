@@ -15,7 +15,9 @@ async fn replicas_that_start_together_migrate_once() {
     }
     let client = database.connect().await.unwrap();
     let applied = "SELECT count(*) FROM cloud_migrations";
-    assert_eq!(crate::site::number(&client, applied).await, 3);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+    let written = i64::try_from(std::fs::read_dir(folder).unwrap().count()).unwrap();
+    assert_eq!(crate::site::number(&client, applied).await, written);
 }
 
 #[tokio::test]
