@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{Config, Role};
+use crate::consume::Group;
 use crate::http::{Http, Service};
 use crate::ingest::Writer;
 use crate::metrics::Metrics;
@@ -22,7 +23,7 @@ use crate::tokens::Tokens;
 use crate::{maintenance, migration};
 use line::Line;
 
-pub use work::{Group, Work, topology};
+pub use work::{Work, topology};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);

@@ -16,6 +16,7 @@
 
 mod cloud;
 pub mod config;
+pub mod consume;
 pub mod dead_letters;
 mod http;
 pub mod ingest;
@@ -29,7 +30,7 @@ pub mod tokens;
 pub mod trace;
 
 pub use bus::rabbitmq::LOG_DIRECTIVE;
-pub use cloud::{Cloud, Error, Group, Work, run, topology};
+pub use cloud::{Cloud, Error, Work, run, topology};
 pub use config::Config;
 pub use http::{Open, ROUTES, openapi};
 pub use maintenance::{absorb_behind, sweep_dedupe};

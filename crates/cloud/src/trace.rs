@@ -122,7 +122,7 @@ pub struct Spans {
 
 impl Spans {
     /// The spans of a batch of messages in a consumer's hands.
-    pub fn consume_batch(queue: &str, batch: &bus::Batch) -> Spans {
+    pub fn consume_batch(service: &str, batch: &bus::Batch) -> Spans {
         let parents = batch.deliveries().iter().filter_map(|delivery| {
             delivery.message.headers.get("traceparent").and_then(|text| text.parse().ok())
         });
@@ -134,7 +134,7 @@ impl Spans {
                 span_id = own.span_id(),
                 parent_span_id = parent.span_id(),
                 sampled = own.is_sampled(),
-                queue,
+                service,
                 messages,
             )
         })

@@ -51,7 +51,7 @@ enum Command {
     /// The site: take in what nodes send, know the nodes.
     #[command(subcommand)]
     Edge(edge::Command),
-    /// The cloud: take in what edges send.
+    /// The cloud: take in what edges send, relay and store it.
     #[command(subcommand)]
     Cloud(cloud::Command),
     /// Who may use the cloud's API.
@@ -100,6 +100,11 @@ fn start_log(format: LogFormat) {
     let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| {
         tracing_subscriber::EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn")
     });
+    // Whatever the operator wants to see: below this, bodies would be in the log.
+    let filter = match ::cloud::LOG_DIRECTIVE.parse() {
+        Ok(directive) => filter.add_directive(directive),
+        Err(_) => filter,
+    };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
         .with_writer(std::io::stderr)

@@ -27,7 +27,10 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cloud", &["event", "settings", "pg", "lease", "bus"]),
     ("testkit", &["rig", "pg"]),
     ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
-    ("bench", &["bus", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
+    (
+        "bench",
+        &["bus", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"],
+    ),
 ];
 
 /// Foreign crates that must not be reachable, however deep, and why.

@@ -18,6 +18,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::work::{self, Work};
 use crate::config::{Bus, Config, Role};
+use crate::dead_letters;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::relay::{Parts, Relay};
@@ -57,7 +58,7 @@ impl Line {
         if !self.config.roles.contains(&Role::Relay) {
             return;
         }
-        let dead_letters = Arc::new(Nowhere);
+        let dead_letters = Arc::new(dead_letters::Store::new(self.pool.clone()));
         let options = inline::Options { metrics: self.metrics.bus.clone(), ..Default::default() };
         let mut bus = inline::Bus::new(options, dead_letters);
         let mut groups: Vec<(Work, Make)> = Vec::new();
@@ -66,7 +67,14 @@ impl Line {
             let mut once: Option<Box<dyn Consumer>> = Some(Box::new(group));
             groups.push((work.clone(), Box::new(move || once.take())));
         }
-        self.carry(Arc::new(bus), groups, stop).await;
+        let bus = Arc::new(bus);
+        let (database, replayed) = (self.config.database.clone(), Arc::clone(&bus));
+        let stopping = stop.clone();
+        let replay = tokio::spawn(async move {
+            dead_letters::replay::run(database, &replayed, stopping.cancelled()).await;
+        });
+        self.carry(bus, groups, stop).await;
+        let _ = replay.await;
     }
 
     async fn run_rabbitmq(self, address: Address, declared: bool, stop: CancellationToken) {
@@ -88,9 +96,8 @@ impl Line {
         }
         let look = tokio::spawn(look(Arc::clone(&publisher), self.readiness.clone()));
         let mut groups: Vec<(Work, Make)> = Vec::new();
-        let of_this_process = |work: &&Work| {
-            work.role().is_some_and(|role| self.config.roles.contains(&role))
-        };
+        let of_this_process =
+            |work: &&Work| work.role().is_some_and(|role| self.config.roles.contains(&role));
         for work in self.works.iter().filter(of_this_process) {
             let Some(queue) =
                 self.topology.queues.iter().find(|queue| queue.name == work.group.queue)
@@ -109,7 +116,8 @@ impl Line {
                         ..Default::default()
                     };
                     let (address, queue) = (address.clone(), queue.clone());
-                    let consumer = RabbitConsumer::new(address, queue, Arc::clone(&copies), options);
+                    let consumer =
+                        RabbitConsumer::new(address, queue, Arc::clone(&copies), options);
                     Some(Box::new(consumer))
                 }),
             ));
@@ -221,11 +229,4 @@ async fn consume(
         readiness.report(CONSUMERS, Ok(()));
     }
     readiness.report(CONSUMERS, Err(format!("{} has ended", work.group.service)));
-}
-
-struct Nowhere;
-impl bus::DeadLetters for Nowhere {
-    fn store(&self, _: bus::DeadLetter) -> futures_util::future::BoxFuture<'_, Result<(), String>> {
-        Box::pin(async { Err("no store".to_owned()) })
-    }
 }

@@ -1,4 +1,4 @@
-//! The consumer groups and what works on them, and the topology that follows from them.
+//! What works on the consumer groups, and the topology that follows from them.
 
 use std::sync::Arc;
 
@@ -11,21 +11,12 @@ use futures_util::future::BoxFuture;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::Role;
+use crate::consume::{self, Group};
 use crate::relay::Routes;
 
-/// A consumer group: a service and the queue it works off.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
-    /// The service, which names its dead letters.
-    pub service: &'static str,
-    /// The work queue.
-    pub queue: String,
-    /// What it wants.
-    pub bindings: Vec<bus::Binding>,
-}
-
-type Run =
-    Arc<dyn Fn(Box<dyn Consumer>, pg::Pool, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync>;
+type Run = Arc<
+    dyn Fn(Box<dyn Consumer>, pg::Pool, CancellationToken) -> BoxFuture<'static, ()> + Send + Sync,
+>;
 
 /// A consumer group, and what stores its messages.
 #[derive(Clone)]
@@ -54,7 +45,12 @@ impl Work {
 
     /// The cloud's own.
     pub fn all() -> Vec<Work> {
-        Vec::new()
+        let work = |group: Group| {
+            Work::new(group.clone(), move |consumer, pool, stop| {
+                consume::run(group.clone(), consumer, pool, stop, consume::Options::default())
+            })
+        };
+        consume::groups().into_iter().map(work).collect()
     }
 
     /// The role that runs it.

@@ -30,7 +30,8 @@ pub(super) async fn receive(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let parent: Option<Traceparent> = headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
+    let parent: Option<Traceparent> =
+        headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
     let trace = parent.map_or_else(Traceparent::mint, Traceparent::child);
     let span = trace::ingest_batch(trace, parent);
     span.record("token", tracing::field::display(token.id));

@@ -162,7 +162,12 @@ fn report(verdict: &Verdict) {
     };
     let published = count(|outcome| matches!(outcome, Outcome::Done));
     let buried = count(|outcome| matches!(outcome, Outcome::Bury { .. }));
-    tracing::debug!(published, buried, held = verdict.outcomes.len() - published - buried, "relayed");
+    tracing::debug!(
+        published,
+        buried,
+        held = verdict.outcomes.len() - published - buried,
+        "relayed"
+    );
     if buried > 0 {
         tracing::warn!(buried, "events that cannot be published are dead letters now");
     }

@@ -10,6 +10,7 @@
 mod deliver;
 mod meter;
 mod outbox;
+mod redrive;
 mod watch;
 
 use std::sync::Arc;
@@ -30,6 +31,7 @@ pub(crate) use meter::Meter;
 use watch::Drain;
 
 pub use deliver::Routes;
+pub use redrive::{MAX_REDRIVE, Redriven, Selection, redrive};
 
 /// How often the table is looked at, at the least.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -168,7 +170,11 @@ impl Looker {
             let stalled = self.drain.observe(started.elapsed(), progress, oldest);
             if stalled {
                 let seconds = glance.oldest.map(|(_, age)| age);
-                tracing::error!(rows = glance.rows, seconds, "events are due and none is published");
+                tracing::error!(
+                    rows = glance.rows,
+                    seconds,
+                    "events are due and none is published"
+                );
             }
             glance.show(stalled, &self.metrics.relay);
             self.trouble.looked(oldest.is_some(), stalled);

@@ -81,10 +81,8 @@ fn read(row: &Row) -> Result<Outgoing, String> {
         ("epoch", epoch.map(|epoch| epoch.to_string())),
         ("seq", seq.map(|seq| seq.to_string())),
     ];
-    let headers: BTreeMap<String, String> = headers
-        .into_iter()
-        .filter_map(|(name, value)| Some((name.to_owned(), value?)))
-        .collect();
+    let headers: BTreeMap<String, String> =
+        headers.into_iter().filter_map(|(name, value)| Some((name.to_owned(), value?))).collect();
     // One that cannot be read starts a trace, as on every other hop.
     let parent = text("traceparent")?.and_then(|text| text.parse().ok());
     Ok(Outgoing {

@@ -13,7 +13,13 @@ use crate::wiring::{Store, analytics, telemetry};
 pub(crate) const ALL: (&str, &str) = ("ROLES", "ingestion,relay,telemetry,analytics,media");
 
 /// Readings of some devices, in turn, each with its place in the ledger.
-pub(crate) fn readings(site: &Site, devices: &[DeviceId], epoch: Epoch, from: u64, count: u64) -> Vec<Value> {
+pub(crate) fn readings(
+    site: &Site,
+    devices: &[DeviceId],
+    epoch: Epoch,
+    from: u64,
+    count: u64,
+) -> Vec<Value> {
     let reading = |seq: u64| {
         let mut event = site.reading();
         let device = usize::try_from(seq).unwrap() % devices.len();
@@ -81,7 +87,8 @@ async fn one_poison_event_in_a_thousand_and_the_others_get_through_in_order() {
     let poisoned = poison["event_id"].as_str().unwrap();
     assert_eq!(site.text(dead).await, format!("{poisoned} unroutable 1 NO_EXCHANGE"));
     eventually(LONG, "readiness names the dead letter", async || {
-        let ready = http().get(format!("http://{}/readyz", site.cloud.http())).send().await.unwrap();
+        let ready =
+            http().get(format!("http://{}/readyz", site.cloud.http())).send().await.unwrap();
         let status = ready.status();
         let text = ready.text().await.unwrap();
         if status == 200 && text.contains("relay: 1 dead letters") { Ok(()) } else { Err(text) }

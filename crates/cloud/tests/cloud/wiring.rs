@@ -4,7 +4,8 @@ use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 use bus::{Binding, Consumer, Message};
-use cloud::{Group, Work};
+use cloud::Work;
+use cloud::consume::Group;
 use testkit::eventually;
 use tokio_util::sync::CancellationToken;
 
