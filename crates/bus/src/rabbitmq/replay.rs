@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use lapin::options::BasicAckOptions;
 use tokio::time::Instant;
 
 use super::dead_letters::{DeadLetterQueue, Reader, Taken};
@@ -70,7 +69,7 @@ impl DeadLetterQueue {
                 continue;
             }
             sent = sent.saturating_add(u32::try_from(chunk.len()).unwrap_or(u32::MAX));
-            self.send_back(publisher, chunk, &mut report).await;
+            self.send_back(publisher, &reader, chunk, &mut report).await;
             if !ended {
                 let pace = Duration::from_secs(1).mul_f64(f64::from(sent) / f64::from(per_second));
                 tokio::time::sleep_until(started + pace).await;
@@ -108,6 +107,7 @@ impl DeadLetterQueue {
     async fn send_back(
         &self,
         publisher: &RabbitPublisher,
+        reader: &Reader,
         chunk: Vec<(DeadLetter, Taken)>,
         report: &mut Replayed,
     ) {
@@ -128,10 +128,10 @@ impl DeadLetterQueue {
                 report.kept.push((id, error.to_string()));
                 continue;
             }
-            let acknowledged = taken.acker.ack(BasicAckOptions::default()).await;
+            let acknowledged = reader.acknowledge(&taken).await;
             tracing::info!(
                 message_id = %id, from = %self.queue, to = letter.queue.as_deref(),
-                acknowledged = matches!(acknowledged, Ok(true)),
+                acknowledged,
                 "dead letter replayed"
             );
             report.replayed.push(id);
