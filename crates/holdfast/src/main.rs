@@ -8,6 +8,8 @@ mod cloud;
 mod config;
 mod edge;
 mod link;
+mod log;
+mod otlp;
 mod output;
 mod shutdown;
 mod sim;
@@ -16,7 +18,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 /// Carries every reading from a field node to a central store, and can account for each one.
 #[derive(Debug, Parser)]
@@ -29,17 +31,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Cli {
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value = "text", env = "HOLDFAST_LOG_FORMAT")]
-    log: LogFormat,
+    log: log::Format,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -67,10 +61,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log(cli.log);
     // Several TLS users are linked in; the first choice of a provider holds for all of them.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(cli.command) {
+    let spans = log::start(cli.log);
+    let done = run(cli.command);
+    spans.flush();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write;
@@ -91,26 +87,5 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
-    }
-}
-
-/// Logs go to standard error, so that what a command prints can be piped.
-fn start_log(format: LogFormat) {
-    use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn")
-    });
-    // Whatever the operator wants to see: below this, bodies would be in the log.
-    let filter = match ::cloud::LOG_DIRECTIVE.parse() {
-        Ok(directive) => filter.add_directive(directive),
-        Err(_) => filter,
-    };
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
     }
 }

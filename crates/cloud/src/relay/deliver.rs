@@ -13,7 +13,7 @@ use crate::readiness::Readiness;
 use crate::trace::Spans;
 
 /// A fault of ours is mended by a person, so there is no hurry to look again.
-const OUR_PAUSE: Duration = Duration::from_secs(15);
+const OUR_PAUSE: Duration = Duration::from_secs(5);
 
 /// What the topology has: where messages may go, and which of them somebody of ours waits for.
 #[derive(Debug, Clone, Default)]

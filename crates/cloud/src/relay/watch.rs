@@ -10,7 +10,7 @@ const COUNT_LIMIT: i64 = 100_000;
 /// The outbox at a glance.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 pub(super) struct Glance {
-    /// The row that has been due longest, and for how many seconds.
+    /// The row that has been due longest, held or not, and for how many seconds.
     pub(super) oldest: Option<(i64, f64)>,
     pub(super) rows: i64,
     pub(super) dead: i64,
@@ -28,8 +28,7 @@ pub(super) async fn glance(pool: &pg::Pool) -> Result<Glance, pg::Error> {
                       SELECT FROM relay_outbox WHERE finished AND status = 'dlq' LIMIT $1) AS few)
              FROM (SELECT) AS one LEFT JOIN LATERAL (
                  SELECT id, extract(epoch FROM now() - next_attempt_at)::float8 AS age
-                 FROM relay_outbox
-                 WHERE NOT finished AND status = 'pending' AND next_attempt_at <= now()
+                 FROM relay_outbox WHERE NOT finished AND next_attempt_at <= now()
                  ORDER BY next_attempt_at LIMIT 1) AS oldest ON true",
         )
         .await?;
