@@ -10,6 +10,8 @@ mod ledger;
 mod limits;
 mod outage;
 mod relay;
+mod relay_faults;
+mod relay_rabbitmq;
 mod schema;
 mod secrets;
 mod site;
