@@ -10,6 +10,8 @@ mod config;
 mod dlq;
 mod edge;
 mod link;
+mod log;
+mod otlp;
 mod output;
 mod shutdown;
 mod sim;
@@ -18,7 +20,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 /// Carries every reading from a field node to a central store, and can account for each one.
 #[derive(Debug, Parser)]
@@ -31,17 +33,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Cli {
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value = "text", env = "HOLDFAST_LOG_FORMAT")]
-    log: LogFormat,
+    log: log::Format,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -53,7 +47,7 @@ enum Command {
     /// The site: take in what nodes send, know the nodes.
     #[command(subcommand)]
     Edge(edge::Command),
-    /// The cloud: take in what edges send.
+    /// The cloud: take in what edges send, relay and store it.
     #[command(subcommand)]
     Cloud(cloud::Command),
     /// Who may use the cloud's API.
@@ -75,10 +69,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log(cli.log);
     // Several TLS users are linked in; the first choice of a provider holds for all of them.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(cli.command) {
+    let spans = log::start(cli.log);
+    let done = run(cli.command);
+    spans.flush();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write;
@@ -101,21 +97,5 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
-    }
-}
-
-/// Logs go to standard error, so that what a command prints can be piped.
-fn start_log(format: LogFormat) {
-    use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn")
-    });
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
     }
 }

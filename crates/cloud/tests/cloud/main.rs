@@ -1,4 +1,4 @@
-//! The cloud's ingestion against a real Postgres: a database per test.
+//! The cloud against a real Postgres and a real RabbitMQ: a database and a virtual host per test.
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
@@ -9,6 +9,8 @@ mod dead_letters;
 mod ledger;
 mod limits;
 mod outage;
+mod relay;
 mod schema;
 mod secrets;
 mod site;
+mod wiring;
