@@ -4,8 +4,10 @@
 //! domain rule and no SQL. A command that fails prints one error with its causes and what to do, and exits with 1; a
 //! command line that cannot be parsed exits with 2.
 
+mod bus;
 mod cloud;
 mod config;
+mod dlq;
 mod edge;
 mod link;
 mod log;
@@ -51,6 +53,12 @@ enum Command {
     /// Who may use the cloud's API.
     #[command(subcommand)]
     Token(cloud::TokenCommand),
+    /// The exchanges and queues on RabbitMQ.
+    #[command(subcommand)]
+    Bus(bus::Command),
+    /// Messages that a consumer gave up: look at them, send them back.
+    #[command(subcommand)]
+    Dlq(dlq::Command),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -85,6 +93,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Edge(command) => Box::pin(edge::run(command)).await,
         Command::Cloud(command) => Box::pin(cloud::run(command)).await,
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
+        Command::Bus(command) => Box::pin(bus::run(command)).await,
+        Command::Dlq(command) => Box::pin(dlq::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
     }

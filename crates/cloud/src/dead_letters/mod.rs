@@ -14,5 +14,5 @@ pub mod replay;
 mod rows;
 mod store;
 
-pub use rows::{Kept, Wanted, count, groups, list, request_replay};
+pub use rows::{Kept, Wanted, count, groups, list, replays_left, request_replay};
 pub use store::{Store, tenant_of};

@@ -120,6 +120,13 @@ pub async fn request_replay(
     Ok(client.execute(&query, &[a, b, c, d, e, &limit, &rate, &audit_id]).await?)
 }
 
+/// How many of the replays that an entry of the audit asked for are still due.
+pub async fn replays_left(client: &Client, audit_id: i64) -> Result<u64, pg::Error> {
+    let query = "SELECT count(*) FROM bus_dead_letter
+                 WHERE replay_at IS NOT NULL AND replay_audit_id = $1";
+    Ok(number(client.query_one(query, &[&audit_id]).await?.get(0)))
+}
+
 pub(super) fn kept(row: &Row) -> Kept {
     #[derive(Deserialize)]
     struct Entry {
