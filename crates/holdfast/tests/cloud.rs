@@ -39,7 +39,9 @@ impl Collector {
     async fn serve(self, mut stream: TcpStream) {
         let mut bytes = Vec::new();
         while let Ok(1..) = stream.read_buf(&mut bytes).await {
-            let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else { continue };
+            let Some(head) = bytes.windows(4).position(|four| four == b"\r\n\r\n") else {
+                continue;
+            };
             let text = String::from_utf8_lossy(&bytes[..head]).to_ascii_lowercase();
             let length = text.lines().find_map(|line| line.strip_prefix("content-length: "));
             let end = head + 4 + length.unwrap().parse::<usize>().unwrap();

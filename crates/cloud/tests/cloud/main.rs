@@ -15,4 +15,5 @@ mod relay_rabbitmq;
 mod schema;
 mod secrets;
 mod site;
+mod trace;
 mod wiring;

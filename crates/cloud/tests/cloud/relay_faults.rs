@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use testkit::eventually;
 use testkit::rig::{Postgres, PostgresOptions};
 
-use crate::relay::{ALL, ids, outbox_is_empty, ready, readings_of};
+use crate::relay::{ALL, ids, outbox_is_empty, readings_of, ready};
 use crate::site::{LONG, Site, bare, batch, config, number, post, token};
 use crate::wiring::{Store, TELEMETRY, telemetry};
 
@@ -118,10 +118,7 @@ async fn a_message_that_is_too_large_is_a_dead_letter_until_it_is_redriven() {
             config: site.config.relay.clone(),
             stop_grace: Duration::from_secs(5),
             publisher: Arc::new(bus),
-            routes: Routes {
-                exchanges: [TELEMETRY.to_owned()].into(),
-                bindings: group.bindings,
-            },
+            routes: Routes { exchanges: [TELEMETRY.to_owned()].into(), bindings: group.bindings },
             metrics: Arc::default(),
             readiness: cloud::Readiness::default(),
         })

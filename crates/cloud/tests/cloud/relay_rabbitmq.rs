@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 use testkit::eventually;
 use testkit::rig::{Link, Mode};
 
-use crate::relay::{ids, outbox_is_empty, ready, readings};
+use crate::relay::{ids, outbox_is_empty, readings, ready};
 use crate::site::{LONG, Site, bare, batch, config, post};
 use crate::wiring::{Store, analytics, telemetry};
 
@@ -33,9 +33,9 @@ async fn two_ingestions_two_relays_cut_links_and_lost_confirms_store_each_event_
     let (link, by_link) = linked(vhost.url()).await;
     let (store, other) = (Store::default(), Store::default());
     let works = || vec![store.work(telemetry()), other.work(analytics())];
-    let pairs = |url, roles| [RABBITMQ, ("RABBITMQ_URL", url), ("ROLES", roles), ("RELAY_BATCH", "50")];
-    let site =
-        Site::with_works("relay_two", &pairs(&by_link, "ingestion,relay"), works()).await;
+    let pairs =
+        |url, roles| [RABBITMQ, ("RABBITMQ_URL", url), ("ROLES", roles), ("RELAY_BATCH", "50")];
+    let site = Site::with_works("relay_two", &pairs(&by_link, "ingestion,relay"), works()).await;
     let start = async |url, roles| {
         let config = config(site.database.url(), &pairs(url, roles));
         Cloud::start_with(config, works()).await.unwrap()
