@@ -24,10 +24,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &[]),
     ("node", &["event", "spool", "settings", "mqtt"]),
     ("edge", &["event", "settings", "mqtt", "pg", "lease"]),
-    ("cloud", &["event", "settings", "pg"]),
+    ("cloud", &["event", "settings", "pg", "lease", "bus"]),
     ("testkit", &["rig", "pg"]),
-    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud"]),
-    ("bench", &["event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
+    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
+    (
+        "bench",
+        &["bus", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"],
+    ),
 ];
 
 /// Foreign crates that must not be reachable, however deep, and why.

@@ -165,7 +165,7 @@ where
         self.unused(admission, asks);
         let worker = &self.options.worker;
         let abandoned =
-            self.until_done(stop, || self.queue.abandon(&self.pool, worker, token)).await;
+            self.until_done(stop, || self.queue.abandon(&self.pool, worker, token, asks)).await;
         if let Ok((rows @ 1.., _)) = abandoned {
             tracing::info!(queue, rows, "rows of a claim whose answer was lost were given back");
         }
