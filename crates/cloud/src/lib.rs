@@ -19,11 +19,10 @@ pub mod ingest;
 mod maintenance;
 pub mod metrics;
 mod migration;
-mod rate;
 mod readiness;
-pub mod tokens;
 pub mod trace;
 
+pub use api::tokens;
 pub use cloud::{Cloud, Error, run};
 pub use config::Config;
 pub use http::{Open, ROUTES, openapi};

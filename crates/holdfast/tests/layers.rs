@@ -20,13 +20,14 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mqtt", &[]),
     ("pg", &[]),
     ("rig", &[]),
+    ("api", &["event", "settings", "pg"]),
     ("lease", &["pg"]),
     ("bus", &[]),
     ("node", &["event", "spool", "settings", "mqtt"]),
-    ("edge", &["event", "settings", "mqtt", "pg", "lease"]),
-    ("cloud", &["event", "settings", "pg"]),
+    ("edge", &["api", "event", "settings", "mqtt", "pg", "lease"]),
+    ("cloud", &["api", "event", "settings", "pg"]),
     ("testkit", &["rig", "pg"]),
-    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud"]),
+    ("holdfast", &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud"]),
     ("bench", &["event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
 ];
 

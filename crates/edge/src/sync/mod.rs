@@ -9,6 +9,7 @@
 //! never work; after that the cloud and the database may come and go. Neither the token nor a payload
 //! is in any log, error or metric.
 
+pub mod admin;
 mod cloud;
 mod deliver;
 mod drain;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// A bucket that fills by `per_second` up to `burst`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     per_second: f64,
     burst: f64,
     level: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// A full bucket.
-    pub(crate) fn new(per_second: f64, burst: f64, now: Instant) -> Bucket {
+    pub fn new(per_second: f64, burst: f64, now: Instant) -> Bucket {
         Bucket { per_second, burst, level: burst, at: now }
     }
 
@@ -21,7 +21,7 @@ impl Bucket {
     ///
     /// The level may go below zero: a batch is let through whole and paid off afterwards, so that a
     /// large one is never refused for good.
-    pub(crate) fn take(&mut self, cost: f64, now: Instant) -> Result<(), Duration> {
+    pub fn take(&mut self, cost: f64, now: Instant) -> Result<(), Duration> {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.level = (self.level + passed * self.per_second).min(self.burst);
         self.at = self.at.max(now);
