@@ -22,15 +22,25 @@ impl Bucket {
     /// The level may go below zero: a batch is let through whole and paid off afterwards, so that a
     /// large one is never refused for good.
     pub fn take(&mut self, cost: f64, now: Instant) -> Result<(), Duration> {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.level = (self.level + passed * self.per_second).min(self.burst);
-        self.at = self.at.max(now);
+        self.fill(now);
         if self.level > 0.0 {
             self.level -= cost;
             return Ok(());
         }
         // Until there is one whole unit again, so that whoever waits as told is let in.
         Err(Duration::from_secs_f64((1.0 - self.level) / self.per_second))
+    }
+
+    /// Takes `cost` in any case, for what is known only after it was let through.
+    pub fn owe(&mut self, cost: f64, now: Instant) {
+        self.fill(now);
+        self.level -= cost;
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level = (self.level + passed * self.per_second).min(self.burst);
+        self.at = self.at.max(now);
     }
 }
 

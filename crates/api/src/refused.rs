@@ -40,6 +40,11 @@ impl Refused {
         Refused { field, ..self }
     }
 
+    /// The same refusal; the sender may come back after this long.
+    pub fn after(self, wait: Duration) -> Refused {
+        Refused { wait: Some(wait), ..self }
+    }
+
     /// 401: no token, or none that may be used.
     pub fn unauthorized(message: &str) -> Refused {
         Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
@@ -57,14 +62,12 @@ impl Refused {
 
     /// 429: come back after this long.
     pub fn rate_limited(message: &str, wait: Duration) -> Refused {
-        let refused = Refused::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message);
-        Refused { wait: Some(wait), ..refused }
+        Refused::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message).after(wait)
     }
 
     /// Nothing is wrong with the request; it cannot be served now.
     pub fn unavailable(code: &'static str, message: &str) -> Refused {
-        let refused = Refused::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
-        Refused { wait: Some(WAIT), ..refused }
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, code, message).after(WAIT)
     }
 }
 

@@ -50,5 +50,8 @@ CREATE TABLE sync_audit_row (
     PRIMARY KEY (outbox_id, audit_id)
 );
 
+-- Why the link went down last; cleared when it is up again.
+ALTER TABLE sync_state ADD COLUMN last_failure text;
+
 -- Dead letters, the oldest first: what a redrive takes.
 CREATE INDEX sync_outbox_dead ON sync_outbox (failed_at, id) WHERE status = 'dlq';

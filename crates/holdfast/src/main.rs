@@ -8,6 +8,7 @@ mod cloud;
 mod config;
 mod edge;
 mod link;
+mod outbox;
 mod output;
 mod shutdown;
 mod sim;
@@ -54,7 +55,10 @@ enum Command {
     /// The cloud: take in what edges send.
     #[command(subcommand)]
     Cloud(cloud::Command),
-    /// Who may use the cloud's API.
+    /// What waits at a site for the cloud: look, redrive dead letters, free stuck rows.
+    #[command(subcommand)]
+    Outbox(outbox::Command),
+    /// Who may use the API of the cloud, or of a site.
     #[command(subcommand)]
     Token(cloud::TokenCommand),
     /// Check a configuration file, or list every key.
@@ -89,6 +93,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Edge(command) => Box::pin(edge::run(command)).await,
         Command::Cloud(command) => Box::pin(cloud::run(command)).await,
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
+        Command::Outbox(command) => Box::pin(outbox::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
     }

@@ -147,10 +147,6 @@ impl Writer {
         &self.registry
     }
 
-    pub(crate) fn pool(&self) -> &pg::Pool {
-        &self.pool
-    }
-
     /// Checks and commits messages, in one transaction.
     pub async fn ingest(&self, messages: &[Incoming]) -> Result<Committed, Error> {
         let mut checked = Vec::with_capacity(messages.len());

@@ -14,6 +14,7 @@ mod replicas;
 mod schema;
 mod site;
 mod sync;
+mod sync_admin;
 mod sync_answers;
 mod sync_cloud;
 mod sync_end_to_end;

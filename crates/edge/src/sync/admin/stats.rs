@@ -58,6 +58,8 @@ pub struct TenantStats {
     pub consecutive_failures: i32,
     /// Until when the cloud is left alone.
     pub paused_until: Option<Timestamp>,
+    /// Why the link went down, while it is.
+    pub last_failure: Option<String>,
 }
 
 impl TenantStats {
@@ -102,7 +104,7 @@ WHERE tenant_id = ANY($1) AND occurred_at <= now()
 GROUP BY tenant_id";
 
 const STATE: &str = "SELECT tenant_id, last_acked_at, consecutive_failures, paused_until,
-    coalesce(paused_until > now(), false)
+    coalesce(paused_until > now(), false), last_failure
 FROM sync_state WHERE $1::uuid[] IS NULL OR tenant_id = ANY($1)";
 
 /// Counts. With `acked` the whole table is read.
@@ -123,6 +125,7 @@ pub async fn stats(pool: &pg::Pool, tenants: &Tenants, acked: bool) -> Result<St
         one.last_acked_at = row.try_get(1)?;
         one.consecutive_failures = row.try_get(2)?;
         one.paused_until = row.try_get(3)?;
+        one.last_failure = row.try_get(5)?;
         paused_until = paused_until.max(one.paused_until);
         if row.try_get(4)? {
             breaker = Breaker::Open;
