@@ -55,3 +55,17 @@ ALTER TABLE sync_state ADD COLUMN last_failure text;
 
 -- Dead letters, the oldest first: what a redrive takes.
 CREATE INDEX sync_outbox_dead ON sync_outbox (failed_at, id) WHERE status = 'dlq';
+
+-- Sequences that were received and have no event of their own for the cloud: it is told of them like of a
+-- tombstone, or they would look as if they were missing there.
+ALTER TABLE ledger_tombstone DROP CONSTRAINT ledger_tombstone_reason;
+ALTER TABLE ledger_tombstone ADD CONSTRAINT ledger_tombstone_reason
+    CHECK (reason IN ('drop_oldest', 'expired', 'disk_full', 'corrupt', 'lost', 'unsendable',
+                      'quarantined', 'duplicate'));
+-- Those that came before this migration.
+INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count, reason, origin)
+SELECT DISTINCT q.tenant_id, q.node_id, q.epoch, q.seq, q.seq, 1, 'quarantined', 'edge'
+FROM ingress_quarantine q
+WHERE q.accounted AND q.seq IS NOT NULL AND q.epoch IS NOT NULL AND q.node_id IS NOT NULL
+    AND q.tenant_id IS NOT NULL
+ON CONFLICT DO NOTHING;

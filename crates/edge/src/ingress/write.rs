@@ -237,6 +237,7 @@ impl Writer {
         }
         rows::write_blocks(&transaction, &plan.blocks).await?;
         rows::write_tombstones(&transaction, &accounted.gaps).await?;
+        rows::write_kept(&transaction, &plan.kept).await?;
         rows::write_quarantine(&transaction, &plan.quarantined).await?;
         rows::write_frontiers(&transaction, &accounts).await?;
         lap(&mut timings.ledger);

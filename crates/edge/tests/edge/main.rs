@@ -17,5 +17,8 @@ mod sync;
 mod sync_admin;
 mod sync_answers;
 mod sync_cloud;
+mod sync_drain;
 mod sync_end_to_end;
+mod sync_faults;
 mod sync_order;
+mod sync_real;

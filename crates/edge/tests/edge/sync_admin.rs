@@ -65,14 +65,25 @@ async fn nothing_is_open_that_need_not_be() {
     let mut routes: Vec<(Method, String, bool)> = ROUTES
         .iter()
         .map(|(method, path, open)| {
-            (method.clone(), path.replace("{id}", &EventId::mint().to_string()), *open != Open::Never)
+            (
+                method.clone(),
+                path.replace("{id}", &EventId::mint().to_string()),
+                *open != Open::Never,
+            )
         })
         .collect();
-    for path in ["/", "/api/v1", "/api/v1/nothing", "/api/v1/sync/outbox/", "/api/v1/nodes/a/backfill"] {
+    for path in
+        ["/", "/api/v1", "/api/v1/nothing", "/api/v1/sync/outbox/", "/api/v1/nodes/a/backfill"]
+    {
         routes.push((Method::POST, path.to_owned(), false));
     }
     for (method, path, open) in routes {
-        for header in [None, Some("Bearer guess"), Some("Basic eDp5"), Some(&*format!("Bearer hf_{:064x}", 7))] {
+        for header in [
+            None,
+            Some("Bearer guess"),
+            Some("Basic eDp5"),
+            Some(&*format!("Bearer hf_{:064x}", 7)),
+        ] {
             let mut request = http().request(method.clone(), format!("{base}{path}"));
             if let Some(header) = header {
                 request = request.header("authorization", header);
@@ -145,7 +156,8 @@ async fn a_role_does_what_it_may_and_a_tenant_sees_its_own() {
 
     let (status, _) = operator.post(REDRIVE, json!({"tenant_id": theirs.tenant})).await;
     assert_eq!(status, StatusCode::FORBIDDEN);
-    let foreign: Vec<Value> = page["rows"].as_array().unwrap().iter().map(|r| r["id"].clone()).collect();
+    let foreign: Vec<Value> =
+        page["rows"].as_array().unwrap().iter().map(|r| r["id"].clone()).collect();
     let (_, done) = operator.post(REDRIVE, json!({"ids": foreign})).await;
     assert_eq!((&done["rows"], &done["left"]), (&json!(3), &json!(0)), "{done}");
     let left = "SELECT count(*) FROM sync_outbox WHERE status = 'dlq' AND tenant_id = ";
@@ -161,7 +173,9 @@ async fn a_redriven_dead_letter_goes_out_and_its_history_stays() {
     site.ingest(&[node.batch(&readings, &[])]).await;
     let bad: Vec<String> = readings[..5]
         .iter()
-        .map(|(_, text)| serde_json::from_str::<Value>(text).unwrap()["event_id"].as_str().unwrap().to_owned())
+        .map(|(_, text)| {
+            serde_json::from_str::<Value>(text).unwrap()["event_id"].as_str().unwrap().to_owned()
+        })
         .collect();
     let refused = bad.clone();
     let cloud = TestCloud::start(move |_| Say::Reject(refused.clone())).await;
@@ -188,7 +202,10 @@ async fn a_redriven_dead_letter_goes_out_and_its_history_stays() {
     }
     for wrong in [json!({}), json!({"resaon": "invalid"}), json!({"all": true, "limit": 100_000})] {
         let (status, answer) = operator.post(REDRIVE, wrong).await;
-        assert_eq!((status, &answer["error"]["code"]), (StatusCode::BAD_REQUEST, &json!("malformed")));
+        assert_eq!(
+            (status, &answer["error"]["code"]),
+            (StatusCode::BAD_REQUEST, &json!("malformed"))
+        );
     }
 
     // Rejected again, it is a dead letter again; taken, it is acked. The history has both.
@@ -206,7 +223,10 @@ async fn a_redriven_dead_letter_goes_out_and_its_history_stays() {
     assert_eq!(history.len(), 2, "{shown}");
     for one in history {
         assert_eq!((&one["action"], &one["dlq_reason"]), (&json!("redrive"), &json!("invalid")));
-        assert_eq!((&one["last_error_code"], &one["attempt_count"]), (&json!("REJECTED"), &json!(1)));
+        assert_eq!(
+            (&one["last_error_code"], &one["attempt_count"]),
+            (&json!("REJECTED"), &json!(1))
+        );
         assert!(one["actor"].as_str().unwrap().starts_with("token anna ("));
     }
     assert!(bad.iter().all(|id| cloud.stored().contains(id)));
@@ -238,7 +258,8 @@ async fn only_expired_leases_are_freed_and_pages_follow_each_other() {
     assert_eq!((&would["rows"], &would["left"]), (&json!(3), &json!(1)));
     let (_, done) = operator.post(UNCLAIM, json!({})).await;
     assert_eq!((&done["rows"], &done["by_reason"]), (&json!(4), &json!({"dead": 4})));
-    let held = "SELECT string_agg(DISTINCT claimed_by, ',') FROM sync_outbox WHERE status = 'claimed'";
+    let held =
+        "SELECT string_agg(DISTINCT claimed_by, ',') FROM sync_outbox WHERE status = 'claimed'";
     assert_eq!(site.text(held).await, "alive");
     let counted = "SELECT count(*) FROM sync_outbox WHERE status = 'pending' AND attempt_count = 1
         AND last_error_code = 'LEASE_EXPIRED' AND lease_token IS NULL";
@@ -246,7 +267,8 @@ async fn only_expired_leases_are_freed_and_pages_follow_each_other() {
 
     let (mut seen, mut after) = (Vec::new(), String::new());
     loop {
-        let (_, page) = operator.get(&format!("{OUTBOX}?limit=4&status=pending,claimed{after}")).await;
+        let (_, page) =
+            operator.get(&format!("{OUTBOX}?limit=4&status=pending,claimed{after}")).await;
         let rows = page["rows"].as_array().unwrap();
         seen.extend(rows.iter().map(|row| row["id"].as_str().unwrap().to_owned()));
         match page["next"].as_str() {
