@@ -53,8 +53,6 @@ CREATE TABLE sync_audit_row (
 -- Why the link went down last; cleared when it is up again.
 ALTER TABLE sync_state ADD COLUMN last_failure text;
 
--- Dead letters, the oldest first: what a redrive takes.
-CREATE INDEX sync_outbox_dead ON sync_outbox (failed_at, id) WHERE status = 'dlq';
 
 -- Sequences that were received and have no event of their own for the cloud: it is told of them like of a
 -- tombstone, or they would look as if they were missing there.

@@ -1,7 +1,7 @@
 //! The outbox for operators: who may do what, and the answers.
 
 use std::sync::{Arc, PoisonError};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::Refused;
 use api::tokens::{Role, Token};
@@ -17,6 +17,8 @@ use crate::sync::admin::{self, Actor, Done};
 
 /// The largest body: a thousand ids, with room.
 const MAX_BODY_BYTES: usize = 256 << 10;
+/// How long a body may take to arrive.
+const BODY_WITHIN: Duration = Duration::from_secs(10);
 
 type Answer = Result<Response, Refused>;
 type Asker = Extension<Arc<Token>>;
@@ -112,7 +114,9 @@ impl Http {
 
 async fn read(body: Body) -> Result<axum::body::Bytes, Refused> {
     let message = format!("the body is more than the limit of {MAX_BODY_BYTES} bytes");
-    to_bytes(body, MAX_BODY_BYTES).await.map_err(|_| Refused::too_large(message))
+    let whole = tokio::time::timeout(BODY_WITHIN, to_bytes(body, MAX_BODY_BYTES)).await;
+    let slow = |_| Refused::malformed(None, "the body did not arrive in time");
+    whole.map_err(slow)?.map_err(|_| Refused::too_large(message))
 }
 
 fn may_look(token: &Token) -> Result<(), Refused> {

@@ -117,7 +117,7 @@ pub async fn redrive(
     let action = Action {
         name: "redrive",
         why: "dlq_reason",
-        matching: "status = 'dlq' AND ($1::uuid[] IS NULL OR tenant_id = ANY($1))
+        matching: "status = 'dlq' AND failed_at IS NOT NULL AND ($1::uuid[] IS NULL OR tenant_id = ANY($1))
             AND ($2::uuid[] IS NULL OR id = ANY($2)) AND ($3::text IS NULL OR dlq_reason = $3)
             AND ($4::uuid IS NULL OR tenant_id = $4)
             AND ($5::timestamptz IS NULL OR failed_at >= $5)
@@ -131,8 +131,8 @@ pub async fn redrive(
             &what.failed_after,
             &what.failed_before,
         ],
-        set: "status = 'pending', attempt_count = 0, next_attempt_at = now(),
-            last_attempt_at = NULL, last_error_code = NULL, last_error_message = NULL,
+        set: "status = 'pending', attempt_count = 0, next_attempt_at = clock_timestamp(),
+            updated_at = now(), last_attempt_at = NULL, last_error_code = NULL, last_error_message = NULL,
             failed_at = NULL, dlq_reason = NULL",
         limit: what.limit,
         dry_run: what.dry_run,
@@ -159,8 +159,8 @@ pub async fn unclaim_stuck(
         parameters: vec![&scope, &tenant, &what.claimed_by],
         // A lost lease counts, whoever notices it: else a row that kills its forwarder would never
         // reach the dead letters.
-        set: "status = 'pending', attempt_count = o.attempt_count + 1, next_attempt_at = now(),
-            last_attempt_at = now(), last_error_code = 'LEASE_EXPIRED',
+        set: "status = 'pending', attempt_count = o.attempt_count + 1,
+            next_attempt_at = clock_timestamp(), updated_at = now(), last_attempt_at = now(), last_error_code = 'LEASE_EXPIRED',
             last_error_message = 'the lease expired and an operator freed the row',
             claimed_by = NULL, claimed_at = NULL, lease_expires_at = NULL, lease_token = NULL",
         limit: what.limit,
