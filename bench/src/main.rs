@@ -8,6 +8,8 @@ mod event_parse;
 mod ingress;
 mod measure;
 mod node_publisher;
+mod outbox_drain;
+mod outbox_tables;
 mod place;
 mod readings;
 mod report;
@@ -34,6 +36,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("node_publisher", node_publisher::run),
     ("event_parse", event_parse::run),
     ("ingress", ingress::run),
+    ("outbox_drain", outbox_drain::run),
 ];
 
 fn main() -> ExitCode {

@@ -7,7 +7,8 @@ use tokio_postgres::Row;
 use uuid::Uuid;
 
 use crate::lanes::Lane;
-use crate::table::{Statements, Table};
+use crate::statements::Statements;
+use crate::table::Table;
 
 /// Reads the owner's columns of a claimed row. They are found by name. The text of an error is
 /// written to the row and must not repeat its values.

@@ -11,7 +11,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::lanes::{Ask, Lane, Mark};
+use crate::lanes::{Ask, Lane, Mark, RowId};
 use crate::queue::{Item, Outcome, Queue};
 
 /// What a claim found in one lane.
@@ -92,6 +92,31 @@ fn count(rows: i64) -> u64 {
     u64::try_from(rows).unwrap_or_default()
 }
 
+/// The lanes of a claim as parameters.
+struct Asked<'a> {
+    tenants: Vec<&'a str>,
+    ranks: Vec<i32>,
+    keys: Vec<&'a str>,
+    at: Vec<Option<Timestamp>>,
+    ids: Vec<Option<String>>,
+    takes: Vec<i32>,
+}
+
+impl Asked<'_> {
+    fn new(asks: &[Ask]) -> Asked<'_> {
+        let marks = || asks.iter().map(|ask| ask.mark.as_ref());
+        let takes = asks.iter().map(|ask| i32::try_from(ask.take).unwrap_or(i32::MAX));
+        Asked {
+            tenants: asks.iter().map(|ask| &*ask.lane.tenant).collect(),
+            ranks: asks.iter().map(|ask| ask.lane.rank).collect(),
+            keys: asks.iter().map(|ask| &*ask.lane.key).collect(),
+            at: marks().map(|mark| mark.map(|mark| mark.at)).collect(),
+            ids: marks().map(|mark| mark?.id.as_ref().map(RowId::to_string)).collect(),
+            takes: takes.collect(),
+        }
+    }
+}
+
 impl<T> Queue<T> {
     pub(crate) async fn claim(
         &self,
@@ -102,19 +127,11 @@ impl<T> Queue<T> {
         max_attempts: u32,
         asks: &[Ask],
     ) -> Result<Claim<T>, Error> {
-        let tenants: Vec<&str> = asks.iter().map(|ask| &*ask.lane.tenant).collect();
-        let ranks: Vec<i32> = asks.iter().map(|ask| ask.lane.rank).collect();
-        let keys: Vec<&str> = asks.iter().map(|ask| &*ask.lane.key).collect();
-        let at: Vec<Option<Timestamp>> =
-            asks.iter().map(|ask| ask.mark.as_ref().map(|mark| mark.at)).collect();
-        let ids: Vec<Option<&str>> =
-            asks.iter().map(|ask| ask.mark.as_ref().and_then(|mark| mark.id.as_deref())).collect();
-        let takes: Vec<i32> =
-            asks.iter().map(|ask| i32::try_from(ask.take).unwrap_or(i32::MAX)).collect();
         let max_attempts = i32::try_from(max_attempts).unwrap_or(i32::MAX);
         let client = pool.get().await?;
         let statement = client.prepare_cached(&self.statements.claim).await?;
         let lease = milliseconds(lease);
+        let Asked { tenants, ranks, keys, at, ids, takes } = Asked::new(asks);
         let parameters: [&(dyn ToSql + Sync); 10] =
             [&worker, &token, &lease, &max_attempts, &tenants, &ranks, &keys, &at, &ids, &takes];
         let rows = client.query(&statement, &parameters).await?;
@@ -135,16 +152,18 @@ impl<T> Queue<T> {
             let (Some(found), Some(asked)) = (claim.found.get_mut(ask), asks.get(ask)) else {
                 continue;
             };
-            let Some(head_id) = row.try_get::<_, Option<&str>>("head_id")? else { continue };
-            found.head = Some(Mark { at: row.try_get("head_at")?, id: Some(head_id.into()) });
-            let wait: Option<f64> = row.try_get("head_wait_ms")?;
-            found.wait =
-                Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
-            let Some(run_id) = row.try_get::<_, Option<&str>>("run_id")? else {
-                found.more = true;
-                continue;
+            let run_id: &str = row.try_get("run_id")?;
+            let place = Mark {
+                at: row.try_get("run_at")?,
+                id: Some(RowId::new(self.table.id_kind, run_id)),
             };
-            found.last = Some(Mark { at: row.try_get("run_at")?, id: Some(run_id.into()) });
+            if row.try_get::<_, i64>("run_n")? == 1 {
+                let wait: Option<f64> = row.try_get("run_wait_ms")?;
+                found.wait =
+                    Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
+                found.head = Some(place.clone());
+            }
+            found.last = Some(place);
             let Some(live) = row.try_get::<_, Option<bool>>("taken_live")? else {
                 found.more = true;
                 continue;
@@ -188,9 +207,13 @@ impl<T> Queue<T> {
         pool: &Pool,
         worker: &str,
         token: Uuid,
+        asks: &[Ask],
     ) -> Result<u64, Error> {
         let client = pool.get().await?;
-        Ok(client.execute(&self.statements.abandon, &[&worker, &token]).await?)
+        let Asked { tenants, ranks, keys, at, ids, takes } = Asked::new(asks);
+        let parameters: [&(dyn ToSql + Sync); 8] =
+            [&worker, &token, &tenants, &ranks, &keys, &at, &ids, &takes];
+        Ok(client.execute(&self.statements.abandon, &parameters).await?)
     }
 
     /// Writes the outcomes, all or none. Returns how many rows were still ours.
@@ -284,7 +307,9 @@ impl<T> Queue<T> {
             let lane =
                 Lane { tenant: tenant.into(), rank: row.try_get("f_rank")?, key: key.into() };
             let rows = u32::try_from(row.try_get::<_, i64>("f_rows")?).unwrap_or(u32::MAX);
-            lanes.push((lane, rows, Mark { at: row.try_get("f_at")?, id: None }));
+            let id: Option<&str> = row.try_get("f_id")?;
+            let id = id.map(|id| RowId::new(self.table.id_kind, id));
+            lanes.push((lane, rows, Mark { at: row.try_get("f_at")?, id }));
         }
         Ok(Fresh { since: seen, lanes })
     }

@@ -33,17 +33,18 @@ impl Part {
 
     /// The queue, named for logs and metrics.
     pub(super) fn queue(self) -> Queue<Outgoing> {
-        let (name, view) = match self {
-            Part::Live => ("sync_live", "sync_outbox_live"),
-            Part::Bulk => ("sync_bulk", "sync_outbox_bulk"),
+        let (name, unfinished) = match self {
+            Part::Live => ("sync_live", "NOT finished AND priority > 0"),
+            Part::Bulk => ("sync_bulk", "NOT finished AND priority <= 0"),
         };
-        Queue::new(name, table(view), read).channel(CHANNEL)
+        Queue::new(name, table(unfinished), read).channel(CHANNEL)
     }
 }
 
-fn table(view: &'static str) -> Table {
+/// `unfinished` is the predicate of the part's lane index.
+fn table(unfinished: &'static str) -> Table {
     Table {
-        name: view,
+        name: "sync_outbox",
         id: "id",
         id_kind: Kind::Uuid,
         tenant: "tenant_id",
@@ -51,13 +52,14 @@ fn table(view: &'static str) -> Table {
         rank: "(-priority)",
         key: "coalesce(device_id, id)",
         key_kind: Kind::Uuid,
-        at: "coalesce(occurred_at, created_at)",
+        at: Some("coalesce(occurred_at, created_at)"),
         status: "status",
         pending: "pending",
         claimed: "claimed",
         sending: Some("sending"),
-        done: "acked",
+        done: Some("acked"),
         buried: "dlq",
+        unfinished: Some(unfinished),
         token: "lease_token",
         holder: "claimed_by",
         held_since: "claimed_at",
@@ -70,6 +72,7 @@ fn table(view: &'static str) -> Table {
         done_at: None,
         buried_at: Some("failed_at"),
         buried_reason: Some("dlq_reason"),
+        touched: Some("updated_at"),
         payload: "id, tenant_id, farm_id, barn_id, device_id, session_id, event_type,
     coalesce(occurred_at, created_at) AS happened_at, trace_id, payload_json::text AS payload_text,
     stream, epoch, seq, extract(epoch FROM now() - created_at)::float8 AS age_seconds",

@@ -3,6 +3,7 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stderr,
     reason = "helpers of tests stand outside #[test] functions"
 )]
 
@@ -17,3 +18,4 @@ mod share;
 mod site;
 mod states;
 mod wake;
+mod zombie;

@@ -60,6 +60,8 @@ async fn act(site: &Site, action: &str, id: Uuid) {
     let (delays, worker) = (vec![5_000i64], "w".to_owned());
     let claim: [&(dyn ToSql + Sync); 10] =
         [&"new", &OTHERS, &lease, &limit, &tenant, &ranks, &key, &at, &mark, &takes];
+    let abandon: [&(dyn ToSql + Sync); 8] =
+        [&worker, &token, &tenant, &ranks, &key, &at, &mark, &takes];
     let (text, parameters): (&str, &[&(dyn ToSql + Sync)]) = match action.split(' ').next() {
         Some("claim") => (&texts.claim, &claim),
         Some("renew") => (&texts.renew, &[&ids, &token, &lease]),
@@ -67,7 +69,7 @@ async fn act(site: &Site, action: &str, id: Uuid) {
         Some("retry") => (&texts.retry, &[&ids, &token, &delays, &word, &word]),
         Some("bury") => (&texts.bury, &[&ids, &token, &word, &word, &word]),
         Some("release") => (&texts.release, &[&ids, &token]),
-        Some("abandon") => (&texts.abandon, &[&worker, &token]),
+        Some("abandon") => (&texts.abandon, &abandon),
         _ => panic!("{action}"),
     };
     site.client.query(text, parameters).await.unwrap();
