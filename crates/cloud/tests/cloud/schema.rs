@@ -21,8 +21,13 @@ async fn replicas_that_start_together_migrate_once() {
         task.await.unwrap().unwrap();
     }
     let client = database.connect().await.unwrap();
+    // Each once, whatever their number is today.
+    let applied = "SELECT count(*) - count(DISTINCT version) FROM cloud_migrations";
+    assert_eq!(crate::site::number(&client, applied).await, 0);
     let applied = "SELECT count(*) FROM cloud_migrations";
-    assert_eq!(crate::site::number(&client, applied).await, 4);
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+    let written = i64::try_from(std::fs::read_dir(folder).unwrap().count()).unwrap();
+    assert_eq!(crate::site::number(&client, applied).await, written);
 }
 
 #[tokio::test]

@@ -152,7 +152,8 @@ pub async fn unclaim_stuck(
     let action = Action {
         name: "unclaim_stuck",
         why: "claimed_by",
-        matching: "status IN ('claimed', 'sending') AND lease_expires_at < now()
+        matching: "NOT finished AND status IN ('claimed', 'sending')
+            AND lease_expires_at < now()
             AND ($1::uuid[] IS NULL OR tenant_id = ANY($1))
             AND ($2::uuid IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR claimed_by = $3)",
         order: "lease_expires_at, id",

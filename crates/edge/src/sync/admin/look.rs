@@ -155,6 +155,16 @@ pub async fn list(pool: &pg::Pool, tenants: &Tenants, filter: &Filter) -> Result
         [] => None,
         states => Some(states.iter().map(|status| status.as_str()).collect()),
     };
+    // What the states mean for the indexes: none of them has the status itself, so that a claim need
+    // not write it.
+    let only = |states: &[Status]| {
+        !filter.status.is_empty() && filter.status.iter().all(|status| states.contains(status))
+    };
+    let narrow = match () {
+        () if only(&[Status::Pending, Status::Claimed, Status::Sending]) => "AND NOT finished",
+        () if only(&[Status::Dlq]) => "AND failed_at IS NOT NULL",
+        () => "",
+    };
     let query = format!(
         "SELECT {COLUMNS} FROM sync_outbox
          WHERE ($1::uuid[] IS NULL OR tenant_id = ANY($1))
@@ -166,7 +176,7 @@ pub async fn list(pool: &pg::Pool, tenants: &Tenants, filter: &Filter) -> Result
            AND ($7::text IS NULL OR stream = $7)
            AND ($8::timestamptz IS NULL OR created_at >= $8)
            AND ($9::timestamptz IS NULL OR created_at < $9)
-           AND ($10::uuid IS NULL OR id < $10)
+           AND ($10::uuid IS NULL OR id < $10) {narrow}
          ORDER BY id DESC LIMIT $11"
     );
     let client = pool.get().await?;

@@ -89,7 +89,7 @@ const COUNTS: &str = "SELECT tenant_id, status, count(*),
     count(*) FILTER (WHERE status IN ('claimed', 'sending') AND lease_expires_at < now())
 FROM sync_outbox
 WHERE ($1::uuid[] IS NULL OR tenant_id = ANY($1))
-  AND ($2 OR status IN ('pending', 'claimed', 'sending', 'dlq', 'failed'))
+  AND ($2 OR NOT finished OR failed_at IS NOT NULL)
 GROUP BY tenant_id, status";
 
 // What a node sends under the same name has a stream, and does not count.
