@@ -68,6 +68,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_owed_is_paid_off_before_the_next_is_let_in() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(10.0, 20.0, start);
+        assert!(bucket.take(0.0, start).is_ok());
+        bucket.owe(50.0, start);
+        let wait = bucket.take(0.0, start).unwrap_err();
+        assert!(bucket.take(0.0, start + wait / 2).is_err());
+        assert!(bucket.take(0.0, start + wait).is_ok(), "the wait was long enough");
+    }
+
+    #[test]
     fn a_cost_beyond_the_burst_is_let_through_once_and_paid_off() {
         let start = Instant::now();
         let mut bucket = Bucket::new(10.0, 20.0, start);

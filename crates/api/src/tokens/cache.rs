@@ -1,6 +1,6 @@
 //! Tokens as requests ask for them: many times a second, for the same few.
 //!
-//! Promise: an answer is at most [`TTL`] old. What nobody has is remembered too, so that a sender
+//! Promise: an answer is at most `TTL` old. What nobody has is remembered too, so that a sender
 //! with a wrong token does not keep the database busy; both memories are bounded, and so is the
 //! number of lookups under way, so that guesses cannot take every connection.
 
