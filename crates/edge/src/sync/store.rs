@@ -82,10 +82,10 @@ WHERE t.sent_at IS NULL AND (t.stream, t.epoch, t.from_seq, t.to_seq, t.reason, 
     = (n.stream, n.epoch, n.from_seq, n.to_seq, n.reason, n.origin)";
 
 const BACKLOG: &str = "SELECT
-    (SELECT count(*) FROM sync_outbox_live WHERE status IN ('pending', 'claimed', 'sending')),
-    (SELECT count(*) FROM sync_outbox_bulk WHERE status IN ('pending', 'claimed', 'sending')),
+    (SELECT count(*) FROM sync_outbox WHERE NOT finished AND priority > 0),
+    (SELECT count(*) FROM sync_outbox WHERE NOT finished AND priority <= 0),
     greatest(0, extract(epoch FROM now() - (SELECT min(next_attempt_at) FROM sync_outbox
-        WHERE status IN ('pending', 'claimed', 'sending'))))::float8";
+        WHERE NOT finished)))::float8";
 
 /// What waits or is held.
 #[derive(Debug, Clone, Copy)]
