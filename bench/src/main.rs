@@ -9,6 +9,7 @@ mod ingress;
 mod measure;
 mod node_publisher;
 mod outbox_drain;
+mod outbox_peers;
 mod outbox_tables;
 mod place;
 mod readings;

@@ -6,6 +6,8 @@ use lease::{Kind, Queue, Table};
 /// An outbox, how it is filled and how a bare loop would empty it.
 pub(crate) struct Outbox {
     pub(crate) name: &'static str,
+    /// It keeps what was delivered.
+    pub(crate) keeps: bool,
     /// The rows that wait or are held.
     pub(crate) waiting: &'static str,
     /// `$1` rows of ten tenants and a hundred devices, with the size of a real reading.
@@ -27,6 +29,7 @@ impl Outbox {
 /// In the order of arrival, which is the order of its primary key.
 pub(crate) const RELAY: Outbox = Outbox {
     name: "relay_outbox",
+    keeps: false,
     waiting: "SELECT count(*) FROM relay_outbox",
     fill: "INSERT INTO relay_outbox (tenant_id, event_id, event_type, occurred_at, trace_id, routing_key, ordering_key, envelope,
         stream, epoch, seq, traceparent)
@@ -43,6 +46,7 @@ pub(crate) const RELAY: Outbox = Outbox {
 /// In the documented order: by priority, then by time.
 pub(crate) const SYNC: Outbox = Outbox {
     name: "sync_outbox",
+    keeps: true,
     waiting: "SELECT count(*) FROM sync_outbox WHERE NOT finished",
     fill: "INSERT INTO sync_outbox (id, tenant_id, farm_id, barn_id, device_id, event_type, occurred_at, trace_id, payload_json,
         payload_size_bytes, stream, epoch, seq)

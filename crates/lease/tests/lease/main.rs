@@ -10,6 +10,7 @@
 mod claim_cost;
 mod crash;
 mod database;
+mod million;
 mod order;
 mod outage;
 mod outbox;
