@@ -56,13 +56,19 @@ async fn two_ingestions_two_relays_cut_links_and_lost_confirms_store_each_event_
     events.insert(700, bare(poison));
     for (n, part) in events.chunks(125).enumerate() {
         let to = if n % 2 == 0 { &site.cloud } else { &second };
-        if n == 2 {
-            // Confirms of what is published now are lost, and the links then cut.
-            link.set(Mode::DropDown);
+        // The confirms of what is published now are lost, or the messages; then the links are cut.
+        let loses = match n {
+            2 => Some((Mode::DropDown, 0)),
+            4 | 6 => Some((Mode::DropUp, 5_000)),
+            _ => None,
+        };
+        if let Some((mode, least)) = loses {
+            outbox_is_empty(&site).await;
+            link.set(mode);
             let lost = link.stats().lost_bytes;
             send(to, &site.token, part).await;
-            let gone = async || link.stats().lost_bytes > lost;
-            eventually(LONG, "confirms are lost", gone).await.unwrap();
+            let gone = async || link.stats().lost_bytes > lost + least;
+            eventually(LONG, "bytes are lost", gone).await.unwrap();
             link.set(Mode::Cut);
             link.set(Mode::Pass);
             continue;
