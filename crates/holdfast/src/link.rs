@@ -1,4 +1,4 @@
-//! `holdfast link …`: cut and restore the links of the nodes that `up` runs, from a second terminal.
+//! `holdfast link …`: cut and restore the links of the nodes and of the site that `up` runs, from a second terminal.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -14,13 +14,14 @@ use crate::up::links::{CONTROL_SOCKET, Cable, DEFAULT_DATA, Reply, Request};
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   holdfast link cut barn-1 barn-2
+  holdfast link cut cloud              the site's own, to the cloud
   holdfast link deaf-down barn-3       its data arrives, the acknowledgements do not
   holdfast link restore                all of them")]
 pub(crate) struct Args {
     /// What to do with the link.
     #[arg(value_enum)]
     set: Cable,
-    /// The nodes; all of them when none is named.
+    /// The nodes, or `cloud` for the site's uplink; all of them when none is named.
     nodes: Vec<NodeId>,
     /// The data folder of the `up` that runs.
     #[arg(long, default_value = DEFAULT_DATA)]
@@ -48,8 +49,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 Cable::Cut => "cut",
                 Cable::Stall => "stalled",
                 Cable::Slow => "slowed down",
-                Cable::DeafUp => "deaf towards the edge",
-                Cable::DeafDown => "deaf towards the node",
+                Cable::DeafUp => "what it sends is lost",
+                Cable::DeafDown => "what it should hear is lost",
             };
             for node in nodes {
                 writeln!(std::io::stdout(), "{node}: {done}")?;

@@ -1,7 +1,7 @@
 //! The links in front of the simulated nodes, and the socket by which a second terminal cuts them.
 //!
-//! Each node has two: to the broker and to the edge's HTTP. They change together, as one cable would. The ports are chosen once
-//! and kept in the data folder, because they stand in the nodes' configurations.
+//! Each node has two: to the broker and to the edge's HTTP. They change together, as one cable would. The site has one to the cloud.
+//! The ports are chosen once and kept in the data folder, because they stand in the configurations.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,6 +24,9 @@ pub(crate) const DEFAULT_DATA: &str = ".holdfast";
 
 /// The control socket's name in the data folder.
 pub(crate) const CONTROL_SOCKET: &str = "up.sock";
+
+/// What the site's cable to the cloud is called, among the nodes.
+const UPLINK: &str = "cloud";
 
 /// Longest request on the control socket.
 const MAX_REQUEST_BYTES: u64 = 4096;
@@ -63,7 +66,7 @@ impl Cable {
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Request {
     pub(crate) set: Cable,
-    /// The nodes; none means all of them.
+    /// The nodes, or `cloud` for the site's uplink; none means all of them.
     pub(crate) nodes: Vec<NodeId>,
 }
 
@@ -92,12 +95,15 @@ struct Cables {
 pub(crate) struct Links {
     cables: BTreeMap<NodeId, Cables>,
     order: Vec<NodeId>,
+    uplink: Link,
+    uplink_name: NodeId,
 }
 
 impl Links {
-    /// Opens the links of nodes `barn-1` to `barn-N`.
+    /// Opens the links of nodes `barn-1` to `barn-N`; the site's own, to the cloud, is given.
     pub(super) async fn open(
         site: &Site,
+        uplink: Link,
         broker: SocketAddr,
         http: SocketAddr,
         count: u16,
@@ -108,7 +114,8 @@ impl Links {
                 .with_context(|| format!("{} is damaged", file.display()))?,
             Err(_) => BTreeMap::new(),
         };
-        let mut links = Links { cables: BTreeMap::new(), order: Vec::new() };
+        let uplink_name = UPLINK.parse()?;
+        let mut links = Links { cables: BTreeMap::new(), order: Vec::new(), uplink, uplink_name };
         for number in 1..=count {
             let node: NodeId = format!("barn-{number}").parse()?;
             let known = match ports.get(&node) {
@@ -144,33 +151,45 @@ impl Links {
 
     /// A word for the state of a node's cable.
     pub(super) fn state(&self, node: &NodeId) -> &'static str {
-        match self.cables.get(node).map(|cables| cables.mqtt.mode()) {
-            Some(Mode::Pass) => "ok",
-            Some(Mode::Cut) => "CUT",
-            Some(Mode::Stall) => "STALLED",
-            Some(Mode::Delay(_)) => "SLOW",
-            Some(Mode::DropUp) => "DEAF UP",
-            Some(Mode::DropDown) => "DEAF DOWN",
-            None => "none",
-        }
+        self.cables.get(node).map_or("none", |cables| word(cables.mqtt.mode()))
+    }
+
+    /// A word for the state of the site's cable to the cloud.
+    pub(super) fn uplink_state(&self) -> &'static str {
+        word(self.uplink.mode())
     }
 
     fn set(&self, request: &Request) -> Reply {
-        let unknown: Vec<_> =
-            request.nodes.iter().filter(|node| !self.cables.contains_key(*node)).collect();
-        if let Some(node) = unknown.first() {
-            let known: Vec<_> = self.order.iter().map(NodeId::as_str).collect();
+        let all: Vec<_> = self.order.iter().chain([&self.uplink_name]).cloned().collect();
+        if let Some(node) = request.nodes.iter().find(|node| !all.contains(node)) {
+            let known: Vec<_> = all.iter().map(NodeId::as_str).collect();
             return Reply::Refused(format!(
-                "there is no node {node} here; there are {}",
+                "there is no link {node} here; there are {}",
                 known.join(", ")
             ));
         }
-        let chosen = if request.nodes.is_empty() { &self.order } else { &request.nodes };
-        for cables in chosen.iter().filter_map(|node| self.cables.get(node)) {
-            cables.mqtt.set(request.set.mode());
-            cables.http.set(request.set.mode());
+        let chosen = if request.nodes.is_empty() { &all } else { &request.nodes };
+        for name in chosen {
+            match self.cables.get(name) {
+                Some(cables) => {
+                    cables.mqtt.set(request.set.mode());
+                    cables.http.set(request.set.mode());
+                }
+                None => self.uplink.set(request.set.mode()),
+            }
         }
         Reply::Changed(chosen.clone())
+    }
+}
+
+fn word(mode: Mode) -> &'static str {
+    match mode {
+        Mode::Pass => "ok",
+        Mode::Cut => "CUT",
+        Mode::Stall => "STALLED",
+        Mode::Delay(_) => "SLOW",
+        Mode::DropUp => "DEAF UP",
+        Mode::DropDown => "DEAF DOWN",
     }
 }
 

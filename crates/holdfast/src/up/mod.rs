@@ -1,14 +1,15 @@
 //! `holdfast up`: the whole product on one machine, with no configuration.
 //!
-//! A private Postgres and a private Mosquitto under one folder, the edge and a handful of nodes as real processes, a link
-//! in front of each node that can be cut, and simulated barns that feed the nodes' sockets. Ctrl-C stops all of it; the next
+//! A private Postgres and a private Mosquitto under one folder, the cloud, the edge and a handful of nodes as real processes, a
+//! link in front of each node and one from the site to the cloud that can be cut, and simulated barns that feed the nodes' sockets. Ctrl-C stops all of it; the next
 //! `up` on the same folder goes on where it stopped.
 //!
-//! The site's layout on disk is in [`site`], the processes and their restarts in [`children`], cutting links in [`links`], what
+//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the processes and their restarts in [`children`], cutting links in [`links`], what
 //! is shown in [`summary`]. A role that dies is started again and said so; a server that cannot be started ends `up` with the
 //! reason.
 
 mod children;
+mod cloud;
 pub(crate) mod links;
 mod site;
 mod summary;
@@ -19,6 +20,7 @@ use std::time::Duration;
 
 use children::Child;
 use links::Links;
+use rig::Link;
 use site::Site;
 use summary::Summary;
 
@@ -29,6 +31,7 @@ use crate::sim::feed::Feed;
 #[command(after_help = "Examples:
   holdfast up                            five barns, a round of readings a second
   holdfast up --nodes 20 --every 100ms   more of everything
+  holdfast up --bus rabbitmq             the cloud's events through a private RabbitMQ
   holdfast link cut barn-1               in a second terminal: pull a plug")]
 pub(crate) struct Args {
     /// How many simulated nodes.
@@ -37,6 +40,9 @@ pub(crate) struct Args {
     /// Time between two rounds of readings of a node.
     #[arg(long, default_value = "1s", value_parser = settings::parse_duration)]
     every: Duration,
+    /// What carries events to the cloud's stores; the one of the last time, or inline.
+    #[arg(long)]
+    bus: Option<cloud::Bus>,
     /// Where everything is kept.
     #[arg(long, default_value = links::DEFAULT_DATA)]
     data: PathBuf,
@@ -52,16 +58,20 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     say(&format!("data in {}", site.folder().display()));
     say("starting Postgres");
     let mut postgres = site.start_postgres().await?;
+    let (cloud, mut bus) = site.prepare_cloud(&postgres, args.bus).await?;
     let mut config = site.prepare_edge(&postgres).await?;
     say("starting the broker");
     let mut broker = site.start_broker(&mut config, &postgres).await?;
-    let links = Arc::new(Links::open(&site, broker.addr(), config.listen, args.nodes).await?);
+    let uplink = Link::start_on(site.uplink_port()?, cloud.listen).await?;
+    let links =
+        Arc::new(Links::open(&site, uplink, broker.addr(), config.listen, args.nodes).await?);
     say(&format!("enrolling {} nodes", args.nodes));
     site.enroll(&config, &links).await?;
     broker.reload();
 
-    say("starting the edge and the nodes");
-    let mut children = vec![Child::start(site.edge_role()?).await?];
+    say("starting the cloud, the edge and the nodes");
+    let mut children = vec![Child::start(site.cloud_role()?).await?];
+    children.push(Child::start(site.edge_role()?).await?);
     for node in links.nodes() {
         children.push(Child::start(site.node_role(node)?).await?);
     }
@@ -71,7 +81,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
 
     let control = links::serve(&site.control_socket(), Arc::clone(&links))?;
-    let summary = Summary::new(&site, &config, Arc::clone(&links));
+    let summary = Summary::new(&site, &config, &cloud, Arc::clone(&links));
     say(&summary::hint(&site));
     let stopped = tokio::select! {
         ended = watch(&mut children) => ended,
@@ -88,6 +98,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         child.stop().await;
     }
     broker.stop().await?;
+    if let Some(bus) = &mut bus {
+        bus.stop().await?;
+    }
     postgres.stop().await?;
     stopped
 }

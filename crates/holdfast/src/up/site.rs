@@ -7,9 +7,11 @@
 //!   postgres/           the private cluster
 //!   broker/             Mosquitto's data, with the `passwords` and `acl` files the edge writes
 //!   edge/edge.toml      the edge's configuration; edge/log, edge/pid
+//!   cloud/cloud.toml    the cloud's configuration; cloud/log, cloud/pid
+//!   rabbitmq/           the private RabbitMQ, once `--bus rabbitmq` was asked for
 //!   nodes/barn-1/       node.toml, spool/, sampler.sock, log, pid
 //!   links.json          the ports of the nodes' links
-//!   minted.json         the tenant, the farm, the edge's password at the broker
+//!   minted.json         the tenant, the farm, the edge's password at the broker, its token at the cloud
 //! ```
 
 use std::fs::File;
@@ -25,6 +27,7 @@ use super::children::Role;
 use super::links::{CONTROL_SOCKET, Links};
 
 const DATABASE: &str = "edge";
+const MINTED: &str = "minted.json";
 
 /// What is chosen once for a data folder.
 #[derive(Debug, Serialize, Deserialize)]
@@ -33,6 +36,9 @@ struct Minted {
     farm_id: FarmId,
     broker_password: String,
     http_port: u16,
+    /// Absent in a folder that was made before there was a cloud.
+    #[serde(default)]
+    cloud: Option<super::cloud::Minted>,
 }
 
 /// A data folder that is ours alone.
@@ -57,7 +63,7 @@ impl Site {
                 )
             },
         )?;
-        for part in ["edge", "nodes", "broker"] {
+        for part in ["edge", "cloud", "nodes", "broker"] {
             std::fs::create_dir_all(folder.join(part))?;
         }
         Ok(Site { folder, _lock: lock })
@@ -90,12 +96,7 @@ impl Site {
     /// Makes the database and its tables, and the files by which the broker will know who is who. The broker's own
     /// address comes with [`Site::start_broker`].
     pub(super) async fn prepare_edge(&self, postgres: &Postgres) -> anyhow::Result<edge::Config> {
-        let admin = pg::connect(&pg::Options::new(postgres.url("postgres"))).await?;
-        let there =
-            admin.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&DATABASE]).await?;
-        if there.is_none() {
-            admin.batch_execute(&format!("CREATE DATABASE {DATABASE}")).await?;
-        }
+        self.make_database(postgres, DATABASE).await?;
         let config = self.configure_edge(&postgres.url(DATABASE), "mqtt://127.0.0.1:1883")?;
         edge::migrate(&config.database).await?;
         let client = pg::connect(&config.database).await?;
@@ -103,17 +104,37 @@ impl Site {
         Ok(config)
     }
 
+    /// Makes a database unless it is there. The name is ours, not input.
+    pub(super) async fn make_database(
+        &self,
+        postgres: &Postgres,
+        name: &'static str,
+    ) -> anyhow::Result<()> {
+        let admin = pg::connect(&pg::Options::new(postgres.url("postgres"))).await?;
+        let there =
+            admin.query_opt("SELECT 1 FROM pg_database WHERE datname = $1", &[&name]).await?;
+        if there.is_none() {
+            admin.batch_execute(&format!("CREATE DATABASE {name}")).await?;
+        }
+        Ok(())
+    }
+
     /// Writes the edge's configuration for this run and reads it back.
     fn configure_edge(&self, database: &str, broker: &str) -> anyhow::Result<edge::Config> {
-        let Minted { broker_password, http_port, .. } = self.minted()?;
+        let Minted { broker_password, http_port, cloud, .. } = self.minted()?;
+        let cloud = cloud.context("the cloud is prepared before the edge")?;
         let files = self.folder.join("broker");
         let text = format!(
             "[edge]\ndatabase.url = {database:?}\nmqtt.address = {broker:?}\nmqtt.password = {broker_password:?}\n\
              http.listen = \"127.0.0.1:{http_port}\"\n\
              broker.password_file = {:?}\nbroker.acl_file = {:?}\n\
-             liveness.late_after = \"10s\"\nliveness.offline_after = \"60s\"\n",
+             liveness.late_after = \"10s\"\nliveness.offline_after = \"60s\"\n\
+             sync.cloud_url = \"http://127.0.0.1:{}\"\nsync.token = {:?}\n\
+             sync.cluster_id = \"up\"\n",
             files.join("passwords"),
             files.join("acl"),
+            cloud.link_port,
+            cloud.token,
         );
         write_private(&self.edge_config(), &text)?;
         Ok(edge::Config::load(Some(&self.edge_config()), |_| None)?)
@@ -177,7 +198,7 @@ impl Site {
 
     /// What was minted at the first start, and is minted then.
     fn minted(&self) -> anyhow::Result<Minted> {
-        let file = self.folder.join("minted.json");
+        let file = self.folder.join(MINTED);
         if let Ok(text) = std::fs::read(&file) {
             return serde_json::from_slice(&text)
                 .with_context(|| format!("{} is damaged", file.display()));
@@ -187,9 +208,23 @@ impl Site {
             farm_id: FarmId::mint(),
             broker_password: uuid::Uuid::new_v4().simple().to_string(),
             http_port: rig::free_port()?,
+            cloud: None,
         };
         write_private(&file, &serde_json::to_string_pretty(&minted)?)?;
         Ok(minted)
+    }
+
+    pub(super) fn tenant(&self) -> anyhow::Result<TenantId> {
+        Ok(self.minted()?.tenant_id)
+    }
+
+    pub(super) fn minted_cloud(&self) -> anyhow::Result<Option<super::cloud::Minted>> {
+        Ok(self.minted()?.cloud)
+    }
+
+    pub(super) fn remember_cloud(&self, cloud: &super::cloud::Minted) -> anyhow::Result<()> {
+        let minted = Minted { cloud: Some(cloud.clone()), ..self.minted()? };
+        write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
     }
 
     pub(super) fn edge_role(&self) -> anyhow::Result<Role> {
@@ -225,7 +260,7 @@ impl Site {
 }
 
 /// Writes a file that holds a secret: readable by its owner alone.
-fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
+pub(super) fn write_private(path: &Path, text: &str) -> anyhow::Result<()> {
     use std::io::Write;
     use std::os::unix::fs::OpenOptionsExt;
     let failed = || format!("cannot write {}", path.display());

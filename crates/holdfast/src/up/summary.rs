@@ -1,8 +1,9 @@
-//! What `up` shows: a line for each node, from the node's own socket and from the edge's database.
+//! What `up` shows: a line for each node, from the node's own socket, the edge's database and the cloud's.
 //!
 //! On a terminal the table is drawn again in place every second; elsewhere one line of totals is printed now and then, so
 //! that a log stays readable.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{IsTerminal, Write as _};
 use std::path::{Path, PathBuf};
@@ -34,7 +35,9 @@ pub(super) fn hint(site: &Site) -> String {
 In a second terminal:
   {program} link cut barn-1{data}        pull a plug, and watch its line
   {program} link restore barn-1{data}    put it back
+  {program} link cut cloud{data}         the site's own link
   {program} edge nodes --config {config}
+  {program} outbox stats --config {config}
 Ctrl-C stops everything; nothing is lost.
 "
     )
@@ -56,7 +59,17 @@ struct Line {
     held: Option<i64>,
     acked: Option<i64>,
     stored: Option<i64>,
+    in_cloud: Option<i64>,
     gaps: Option<i64>,
+}
+
+/// What is seen in one look.
+#[derive(Debug)]
+struct View {
+    lines: Vec<Line>,
+    uplink: &'static str,
+    /// Events that are in the cloud and not yet in its stores.
+    on_the_bus: Option<i64>,
 }
 
 /// Gathers and shows.
@@ -65,11 +78,17 @@ pub(super) struct Summary {
     sockets: Vec<(NodeId, PathBuf)>,
     links: Arc<Links>,
     database: pg::Options,
+    cloud_database: pg::Options,
     liveness: edge::config::Liveness,
 }
 
 impl Summary {
-    pub(super) fn new(site: &Site, config: &edge::Config, links: Arc<Links>) -> Summary {
+    pub(super) fn new(
+        site: &Site,
+        config: &edge::Config,
+        cloud: &cloud::Config,
+        links: Arc<Links>,
+    ) -> Summary {
         Summary {
             sockets: links
                 .nodes()
@@ -78,6 +97,7 @@ impl Summary {
                 .collect(),
             links,
             database: config.database.clone(),
+            cloud_database: cloud.database.clone(),
             liveness: config.liveness,
         }
     }
@@ -86,23 +106,26 @@ impl Summary {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let terminal = std::io::stdout().is_terminal();
         let mut ticks = tokio::time::interval(if terminal { REDRAW_EVERY } else { REPORT_EVERY });
-        let mut client = None;
+        let (mut client, mut cloud) = (None, None);
         let mut drawn = 0;
         loop {
             ticks.tick().await;
             if client.as_ref().is_none_or(Client::is_closed) {
                 client = pg::connect(&self.database).await.ok();
             }
-            let lines = self.gather(client.as_ref()).await;
-            let text = if terminal { draw(&lines, drawn) } else { report(&lines) };
-            drawn = lines.len() + 3;
+            if cloud.as_ref().is_none_or(Client::is_closed) {
+                cloud = pg::connect(&self.cloud_database).await.ok();
+            }
+            let view = self.gather(client.as_ref(), cloud.as_ref()).await;
+            let text = if terminal { draw(&view, drawn) } else { report(&view) };
+            drawn = view.lines.len() + 3;
             let mut out = std::io::stdout();
             // Whoever closed our output still wants the system to run.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         }
     }
 
-    async fn gather(&self, client: Option<&Client>) -> Vec<Line> {
+    async fn gather(&self, client: Option<&Client>, cloud: Option<&Client>) -> View {
         let known = match client {
             Some(client) => {
                 let listing = edge::registry::list(client, Timestamp::now(), &self.liveness);
@@ -113,6 +136,12 @@ impl Summary {
                     .unwrap_or_default()
             }
             None => Vec::new(),
+        };
+        let arrived = match cloud {
+            Some(cloud) => {
+                tokio::time::timeout(ANSWER_WITHIN, arrived(cloud)).await.ok().and_then(Result::ok)
+            }
+            None => None,
         };
         let mut lines = Vec::with_capacity(self.sockets.len());
         for (node, socket) in &self.sockets {
@@ -128,11 +157,34 @@ impl Summary {
                 held: number(|report| report.backlog),
                 acked: number(|report| report.acked),
                 stored: stored.map(|stored| stored.stored),
+                in_cloud: arrived
+                    .as_ref()
+                    .map(|arrived| arrived.by_stream.get(node.as_str()).copied().unwrap_or(0)),
                 gaps: stored.map(|stored| stored.lost),
             });
         }
-        lines
+        View {
+            lines,
+            uplink: self.links.uplink_state(),
+            on_the_bus: arrived.map(|arrived| arrived.on_the_bus),
+        }
     }
+}
+
+/// What the cloud has taken in.
+struct Arrived {
+    by_stream: HashMap<String, i64>,
+    on_the_bus: i64,
+}
+
+async fn arrived(client: &Client) -> Result<Arrived, tokio_postgres::Error> {
+    let streams = "SELECT stream, sum(accepted_count)::int8 FROM ledger_frontier GROUP BY stream";
+    let rows = client.query(streams, &[]).await?;
+    let waiting = client.query_one("SELECT count(*) FROM relay_outbox", &[]).await?;
+    Ok(Arrived {
+        by_stream: rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
+        on_the_bus: waiting.get(0),
+    })
 }
 
 /// The node's own report; nothing when it does not answer in time.
@@ -146,10 +198,11 @@ fn shown(number: Option<i64>) -> String {
 }
 
 /// The table, over the `drawn` lines of the one before it.
-fn draw(lines: &[Line], drawn: usize) -> String {
-    let headings = ["node", "link", "edge sees", "produced", "spooled", "acked", "stored", "gaps"];
-    let mut rows = table::new(&headings, &[3, 4, 5, 6, 7]);
-    for line in lines {
+fn draw(view: &View, drawn: usize) -> String {
+    let headings =
+        ["node", "link", "edge sees", "produced", "spooled", "acked", "stored", "in cloud", "gaps"];
+    let mut rows = table::new(&headings, &[3, 4, 5, 6, 7, 8]);
+    for line in &view.lines {
         rows.add_row([
             line.node.clone(),
             line.link.to_owned(),
@@ -158,6 +211,7 @@ fn draw(lines: &[Line], drawn: usize) -> String {
             shown(line.held),
             shown(line.acked),
             shown(line.stored),
+            shown(line.in_cloud),
             shown(line.gaps),
         ]);
     }
@@ -166,19 +220,23 @@ fn draw(lines: &[Line], drawn: usize) -> String {
         // Up to the first line of the old table, and clear from there to the end of the screen.
         let _ = write!(text, "\x1b[{drawn}A\x1b[J");
     }
-    let _ = writeln!(text, "{rows}\n\n{}", report(lines).trim_end());
+    let _ = writeln!(text, "{rows}\n\n{}", report(view).trim_end());
     text
 }
 
-fn report(lines: &[Line]) -> String {
+fn report(view: &View) -> String {
+    let lines = &view.lines;
     let sum = |number: fn(&Line) -> Option<i64>| shown(lines.iter().map(number).sum());
     format!(
-        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}\n",
+        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}\n",
         lines.len(),
         sum(|line| line.produced),
         sum(|line| line.held),
         sum(|line| line.acked),
         sum(|line| line.stored),
         sum(|line| line.gaps),
+        view.uplink,
+        sum(|line| line.in_cloud),
+        shown(view.on_the_bus),
     )
 }
