@@ -4,6 +4,7 @@
 //! run, interleaved, and returns [`Row`]s. The table goes to the terminal, the rows to `target/bench.json`. A value below its bar
 //! is said in the table and is not a failure: machines vary. The exit code tells whether everything ran.
 
+mod bus_publish;
 mod event_parse;
 mod ingress;
 mod measure;
@@ -38,6 +39,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("event_parse", event_parse::run),
     ("ingress", ingress::run),
     ("outbox_drain", outbox_drain::run),
+    ("bus_publish", bus_publish::run),
 ];
 
 fn main() -> ExitCode {

@@ -1,6 +1,7 @@
 //! Messages that were given up, as data.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
@@ -60,7 +61,35 @@ pub struct Filter {
     pub since: Option<Timestamp>,
     /// Given up before this time; one without a time does not match.
     pub until: Option<Timestamp>,
+    /// The caller's own test, of what the bus does not know: whose message it is, say.
+    pub test: Option<Test>,
 }
+
+/// A test of a dead letter that the caller brings.
+#[derive(Clone)]
+pub struct Test(Arc<dyn Fn(&DeadLetter) -> bool + Send + Sync>);
+
+impl Test {
+    /// A test.
+    pub fn new(test: impl Fn(&DeadLetter) -> bool + Send + Sync + 'static) -> Test {
+        Test(Arc::new(test))
+    }
+}
+
+impl std::fmt::Debug for Test {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Test")
+    }
+}
+
+/// Two tests are the same when they are one.
+impl PartialEq for Test {
+    fn eq(&self, other: &Test) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+impl Eq for Test {}
 
 impl Filter {
     /// True when the dead letter is meant.
@@ -75,6 +104,7 @@ impl Filter {
                 .is_none_or(|pattern| topic::matches(pattern, &letter.message.routing_key))
             && self.since.is_none_or(|since| at.is_some_and(|at| at >= since))
             && self.until.is_none_or(|until| at.is_some_and(|at| at < until))
+            && self.test.as_ref().is_none_or(|Test(test)| test(letter))
     }
 }
 
@@ -208,6 +238,7 @@ mod tests {
             routing_key: some("telemetry.*"),
             since: at(5),
             until: at(6),
+            test: Some(Test::new(|letter| letter.attempts == 2)),
         };
         assert!(all.matches(&one) && Filter::default().matches(&one));
         for wrong in [
@@ -217,6 +248,7 @@ mod tests {
             Filter { routing_key: some("media.*"), ..all.clone() },
             Filter { since: at(6), ..all.clone() },
             Filter { until: at(5), ..all.clone() },
+            Filter { test: Some(Test::new(|letter| letter.attempts == 3)), ..all.clone() },
         ] {
             assert!(!wrong.matches(&one), "{wrong:?}");
         }

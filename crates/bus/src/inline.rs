@@ -61,6 +61,8 @@ struct Item {
     message: Arc<Message>,
     attempts: u32,
     redelivered: bool,
+    /// How often it was replayed as a dead letter.
+    replayed: u32,
     /// Its place in the batch that was published.
     index: usize,
     /// Tells the publisher that this group has settled it. Has room for every item of the call.
@@ -79,7 +81,16 @@ impl Item {
     }
 }
 
+/// A message of a call, and the group it goes to.
+struct Parcel {
+    index: usize,
+    group: usize,
+    message: Arc<Message>,
+    replayed: u32,
+}
+
 struct Group {
+    name: String,
     bindings: Vec<Binding>,
     queue: mpsc::Sender<Item>,
 }
@@ -100,22 +111,22 @@ impl Bus {
     /// Adds a consumer group. Its name goes into its dead letters.
     pub fn group(&mut self, name: impl Into<String>, bindings: Vec<Binding>) -> GroupConsumer {
         let (sender, receiver) = mpsc::channel(self.options.capacity.max(1));
+        let name = name.into();
         let shared = Arc::new(Shared {
-            name: name.into(),
+            name: name.clone(),
             // Weak, so that the group ends when the bus does.
             queue: sender.downgrade(),
             retry: self.options.retry.clone(),
             dead_letters: Arc::clone(&self.dead_letters),
             metrics: self.options.metrics.clone(),
         });
-        self.groups.push(Group { bindings, queue: sender });
+        self.groups.push(Group { name, bindings, queue: sender });
         GroupConsumer { receiver, batch: self.options.batch.max(1), shared }
     }
 
     async fn publish_batch(&self, batch: Vec<Message>) -> Vec<Result<(), PublishError>> {
-        let deadline = Instant::now() + self.options.settle_within;
         let mut states = Vec::with_capacity(batch.len());
-        let mut items: Vec<(usize, usize, Arc<Message>)> = Vec::new();
+        let mut parcels = Vec::new();
         for (index, message) in batch.into_iter().enumerate() {
             let checked = message.check(self.options.max_body_bytes);
             let message = Arc::new(message);
@@ -131,13 +142,49 @@ impl Bus {
                 }),
                 Ok(()) => State::Waiting(wanting.len()),
             });
-            items.extend(wanting.into_iter().map(|group| (index, group, Arc::clone(&message))));
+            parcels.extend(wanting.into_iter().map(|group| Parcel {
+                index,
+                group,
+                message: Arc::clone(&message),
+                replayed: 0,
+            }));
         }
-        let (settled, mut results) = mpsc::channel(items.len().max(1));
+        self.hand_over(states, parcels).await
+    }
+
+    /// Delivers dead letters to the one group that gave them up, each with how often it was replayed, this time
+    /// included. One result for each; `Ok` when the group has settled it, which it has also when it gave it up again.
+    pub async fn deliver_to(
+        &self,
+        group: &str,
+        letters: Vec<(Message, u32)>,
+    ) -> Vec<Result<(), PublishError>> {
+        let Some(group) = self.groups.iter().position(|known| known.name == group) else {
+            let error = PublishError::Misconfigured(format!("there is no group {group}").into());
+            return vec![Err(error); letters.len()];
+        };
+        let states = letters.iter().map(|_| State::Waiting(1)).collect();
+        let parcels = letters.into_iter().enumerate().map(|(index, (message, replayed))| Parcel {
+            index,
+            group,
+            message: Arc::new(message),
+            replayed,
+        });
+        self.hand_over(states, parcels.collect()).await
+    }
+
+    /// Puts each parcel into its group's queue and waits until the groups have settled them.
+    async fn hand_over(
+        &self,
+        mut states: Vec<State>,
+        parcels: Vec<Parcel>,
+    ) -> Vec<Result<(), PublishError>> {
+        let deadline = Instant::now() + self.options.settle_within;
+        let (settled, mut results) = mpsc::channel(parcels.len().max(1));
         let mut wait = Ok(());
-        for (index, group, message) in items {
+        for Parcel { index, group, message, replayed } in parcels {
             let settled = settled.clone();
-            let item = Item { message, attempts: 0, redelivered: false, index, settled };
+            let item = Item { message, attempts: 0, redelivered: false, replayed, index, settled };
             match tokio::time::timeout_at(deadline, self.groups[group].queue.send(item)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => wait = Err("a group's consumer is gone"),
@@ -261,7 +308,7 @@ impl Shared {
                     queue: Some(self.name.clone()),
                     cause,
                     attempts,
-                    replayed: 0,
+                    replayed: item.replayed,
                     dead_lettered_at: Some(Timestamp::now()),
                     deaths: Vec::new(),
                 };

@@ -29,7 +29,9 @@ pub mod topic;
 use futures_util::future::BoxFuture;
 
 pub use batch::{Batch, Committed, Delivery};
-pub use dead_letter::{CauseGroup, DeadLetter, DeadLetters, Death, Filter, by_cause, export_line};
+pub use dead_letter::{
+    CauseGroup, DeadLetter, DeadLetters, Death, Filter, Test, by_cause, export_line,
+};
 pub use error::{About, ConsumeError, PublishError};
 pub use message::{Cause, Message};
 pub use metrics::Metrics;

@@ -1,5 +1,8 @@
 //! The cloud as a whole: what starts, in which order, and how it stops.
 
+mod line;
+mod work;
+
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,16 +10,20 @@ use std::time::Duration;
 use pg::About;
 use rand::RngExt as _;
 use tokio::net::TcpListener;
-use tokio::sync::watch;
 use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
 
-use crate::config::Config;
+use crate::config::{Config, Role};
+use crate::consume::Group;
 use crate::http::{Http, Service};
 use crate::ingest::Writer;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::tokens::Tokens;
 use crate::{maintenance, migration};
+use line::Line;
+
+pub use work::{Work, topology};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);
@@ -37,6 +44,9 @@ pub enum Error {
         /// Why.
         source: std::io::Error,
     },
+    /// A consumer group has a name that cannot be used.
+    #[error("a consumer group cannot be used: {0}")]
+    Group(#[from] event::Invalid),
 }
 
 /// A running cloud.
@@ -45,7 +55,7 @@ pub struct Cloud {
     http: SocketAddr,
     metrics: Arc<Metrics>,
     readiness: Readiness,
-    stop: watch::Sender<bool>,
+    stop: CancellationToken,
     tasks: JoinSet<()>,
 }
 
@@ -86,6 +96,13 @@ async fn prepare(database: &pg::Options) -> Result<(), pg::Error> {
 impl Cloud {
     /// Brings the schema up to date, waiting for the database if need be, and starts everything.
     pub async fn start(config: Config) -> Result<Cloud, Error> {
+        Cloud::start_with(config, Work::all()).await
+    }
+
+    /// The same with other consumers.
+    pub async fn start_with(config: Config, works: Vec<Work>) -> Result<Cloud, Error> {
+        let groups: Vec<Group> = works.iter().map(|work| work.group.clone()).collect();
+        let topology = topology(&groups)?;
         prepare(&config.database).await?;
         let metrics = Arc::new(Metrics::new());
         let readiness = Readiness::default();
@@ -95,25 +112,36 @@ impl Cloud {
         let listener = TcpListener::bind(address).await.map_err(refuse)?;
         let http = listener.local_addr().map_err(refuse)?;
 
-        let (stop, stopping) = watch::channel(false);
+        let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(maintenance::run(
             config.database.clone(),
             pool.clone(),
             (config.dedupe_ttl, config.dedupe_sweep_every),
             Arc::clone(&metrics),
-            stopping.clone(),
+            stop.clone(),
         ));
         let service = Http::new(Service {
             writer: Writer::new(pool.clone(), Arc::clone(&metrics)),
             tokens: Tokens::new(pool.clone()),
-            pool,
+            pool: pool.clone(),
             metrics: Arc::clone(&metrics),
             readiness: readiness.clone(),
             limits: config.limits,
+            ingests: config.roles.contains(&Role::Ingestion),
         });
-        tasks.spawn(serve(listener, service, stopping));
-        tracing::info!(%http, "cloud started");
+        tasks.spawn(serve(listener, service, stop.clone()));
+        let roles: Vec<&str> = config.roles.iter().map(|role| role.as_str()).collect();
+        tracing::info!(%http, roles = roles.join(","), "cloud started");
+        let line = Line {
+            config,
+            works,
+            topology,
+            pool,
+            metrics: Arc::clone(&metrics),
+            readiness: readiness.clone(),
+        };
+        tasks.spawn(line.run(stop.clone()));
         Ok(Cloud { http, metrics, readiness, stop, tasks })
     }
 
@@ -132,26 +160,26 @@ impl Cloud {
         &self.readiness
     }
 
-    /// Takes no further requests, answers those that are under way, and stops.
+    /// Stops: takes no further requests and answers those that are under way; the relay claims no
+    /// more and gives back what it holds; then the consumers finish their batch.
     pub async fn stop(mut self) {
-        self.stop.send_replace(true);
+        self.readiness.report("cloud", Err("is stopping".to_owned()));
+        self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         tracing::info!("cloud stopped");
     }
 }
 
-async fn serve(listener: TcpListener, http: Http, stop: watch::Receiver<bool>) {
-    let (mut graceful, mut hurry) = (stop.clone(), stop);
+async fn serve(listener: TcpListener, http: Http, stop: CancellationToken) {
     let service = http.router().into_make_service_with_connect_info::<SocketAddr>();
-    let server = axum::serve(listener, service).with_graceful_shutdown(async move {
-        let _ = graceful.wait_for(|said| *said).await;
-    });
+    let server =
+        axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
     tokio::select! {
         ended = server => if let Err(error) = ended {
             tracing::error!(%error, "HTTP ended");
         },
         () = async {
-            let _ = hurry.wait_for(|said| *said).await;
+            stop.cancelled().await;
             tokio::time::sleep(GOODBYE).await;
         } => tracing::warn!("HTTP requests were cut off"),
     }

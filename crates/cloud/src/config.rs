@@ -5,7 +5,9 @@
 //! [`settings::Error`], which names the key, the value and the reason.
 
 mod keys;
+mod wiring;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
@@ -14,6 +16,7 @@ use event::wire;
 use settings::Section;
 
 pub use keys::{KEYS, SECTION};
+pub use wiring::{Bus, Relay, Role};
 
 /// What the cloud was told.
 #[derive(Debug, Clone)]
@@ -28,6 +31,14 @@ pub struct Config {
     pub dedupe_ttl: Duration,
     /// How often expired ones are removed.
     pub dedupe_sweep_every: Duration,
+    /// What this process does.
+    pub roles: BTreeSet<Role>,
+    /// What carries events to the consumers.
+    pub bus: Bus,
+    /// How the relay works.
+    pub relay: Relay,
+    /// How long each part may take to finish when the cloud stops.
+    pub stop_grace: Duration,
 }
 
 /// What a request may be, and how many there may be. All of it per replica.
@@ -74,6 +85,8 @@ impl Config {
                 "is smaller than limits.body: a body that is not compressed could not be taken",
             ));
         }
+        let roles = wiring::roles(section)?;
+        let bus = wiring::bus(section, &roles)?;
         let hours: u64 = section.get("dedupe.ttl_hours")?.parse()?;
         Ok(Config {
             database: pg::Options {
@@ -94,6 +107,10 @@ impl Config {
             },
             dedupe_ttl: Duration::from_secs(hours * 3600),
             dedupe_sweep_every: section.get("dedupe.sweep_every")?.duration()?,
+            roles,
+            bus,
+            relay: wiring::relay(section)?,
+            stop_grace: section.get("stop_grace")?.duration()?,
         })
     }
 }
@@ -137,5 +154,24 @@ mod tests {
     fn values_that_contradict_each_other_are_refused() {
         let small = ("HOLDFAST_CLOUD_LIMITS_DECOMPRESSED", "1MiB");
         assert!(load(&[URL, small]).unwrap_err().to_string().contains("limits.body"));
+        let refused = |pairs: &[(&'static str, &'static str)]| {
+            let pairs: Vec<_> = [URL].iter().chain(pairs).copied().collect();
+            load(&pairs).unwrap_err().to_string()
+        };
+        let roles = |list| ("HOLDFAST_CLOUD_ROLES", list);
+        assert!(refused(&[roles("ingestion,telemetery")]).contains("cloud.roles"));
+        assert!(refused(&[roles(",")]).contains("cloud.roles"));
+        let apart = refused(&[roles("ingestion,relay")]);
+        assert!(apart.contains("inline") && apart.contains("analytics"), "{apart}");
+        assert!(refused(&[roles("telemetry,analytics,media")]).contains("relay"));
+        assert!(load(&[URL, roles("ingestion")]).is_ok());
+        let rabbitmq = ("HOLDFAST_CLOUD_BUS", "rabbitmq");
+        assert!(refused(&[rabbitmq]).contains("cloud.rabbitmq_url"));
+        let wrong = refused(&[rabbitmq, ("RABBITMQ_URL", "http://user:tulip@host")]);
+        assert!(wrong.contains("amqp://") && !wrong.contains("tulip"), "{wrong}");
+        let broker = ("RABBITMQ_URL", "amqp://user:tulip@host:5672/farm");
+        let config = load(&[URL, rabbitmq, broker, roles("relay")]).unwrap();
+        assert_eq!(config.roles, [Role::Relay].into());
+        assert!(!format!("{config:?}").contains("tulip"));
     }
 }

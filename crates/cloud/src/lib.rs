@@ -4,6 +4,8 @@
 //! whoever wants the address and a graceful stop), [`tokens`] for making, listing and revoking
 //! tokens, [`ingest::Writer`] for writing batches without HTTP.
 //!
+//! [`relay`] publishes what ingestion wrote; [`config::Role`] says which of the parts a process runs.
+//!
 //! Promises: an event that was answered `accepted` or `duplicate` is durable, and is in the relay
 //! outbox once; a batch that comes twice changes nothing; a token writes its own tenants only; one
 //! bad event never fails its batch. docs/spec/edge-cloud.md has the protocol,
@@ -14,16 +16,20 @@
 
 mod cloud;
 pub mod config;
+pub mod consume;
+pub mod dead_letters;
 mod http;
 pub mod ingest;
 mod maintenance;
 pub mod metrics;
 mod migration;
 mod readiness;
+pub mod relay;
 pub mod trace;
 
 pub use api::tokens;
-pub use cloud::{Cloud, Error, run};
+pub use bus::rabbitmq::LOG_DIRECTIVE;
+pub use cloud::{Cloud, Error, Work, run, topology};
 pub use config::Config;
 pub use http::{Open, ROUTES, openapi};
 pub use maintenance::{absorb_behind, sweep_dedupe};

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval};
+use tokio_util::sync::CancellationToken;
 
 use crate::ingest::{self, rows};
 use crate::metrics::Metrics;
@@ -73,7 +73,7 @@ pub(crate) async fn run(
     pool: pg::Pool,
     (ttl, sweep_every): (Duration, Duration),
     metrics: Arc<Metrics>,
-    mut stop: watch::Receiver<bool>,
+    stop: CancellationToken,
 ) {
     let mut sweep = interval(sweep_every);
     let mut upkeep = interval(UPKEEP_EVERY);
@@ -82,7 +82,7 @@ pub(crate) async fn run(
     }
     loop {
         tokio::select! {
-            () = async { let _ = stop.wait_for(|said| *said).await; } => return,
+            () = stop.cancelled() => return,
             _ = upkeep.tick() => metrics.upkeep(),
             _ = sweep.tick() => {
                 match sweep_dedupe(&options, ttl).await {

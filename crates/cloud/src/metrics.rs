@@ -12,8 +12,9 @@ use metrics_exporter_prometheus::{
 };
 
 use crate::ingest::{Code, Tally};
+use crate::relay::Meter;
 
-const META: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
+pub(crate) const META: Metadata<'static> = Metadata::new(module_path!(), Level::INFO, None);
 
 /// Seconds, from a commit on a fast disk to one that met a checkpoint.
 const LATENCY_BUCKETS: [f64; 12] =
@@ -39,6 +40,10 @@ pub struct Metrics {
     pub(crate) in_flight: Gauge,
     db_retries: Counter,
     dedupe_swept: Counter,
+    /// The bus's.
+    pub(crate) bus: bus::Metrics,
+    /// The relay's.
+    pub(crate) relay: Meter,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -118,6 +123,8 @@ impl Metrics {
                 "holdfast_cloud_dedupe_swept_total",
                 "Event ids that left the dedupe cache.",
             ),
+            bus: bus::Metrics::new(&recorder),
+            relay: Meter::new(&recorder),
             handle: recorder.handle(),
         }
     }
@@ -162,7 +169,7 @@ impl Metrics {
     }
 }
 
-fn counter(
+pub(crate) fn counter(
     recorder: &PrometheusRecorder,
     name: &'static str,
     help: &'static str,

@@ -8,22 +8,48 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// What the parts have reported. Cloning it shares it.
 #[derive(Debug, Clone, Default)]
-pub struct Readiness(Arc<Mutex<BTreeMap<&'static str, String>>>);
+pub struct Readiness(Arc<Mutex<Reports>>);
+
+type Words = BTreeMap<&'static str, String>;
+
+#[derive(Debug, Default)]
+struct Reports {
+    problems: Words,
+    notes: Words,
+}
 
 impl Readiness {
     /// A part says that it works, or in a few words why it does not. The words are shown to anyone
     /// who asks `/readyz`: they name no secret and no tenant.
     pub fn report(&self, part: &'static str, state: Result<(), String>) {
-        let mut problems = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         match state {
-            Ok(()) => drop(problems.remove(part)),
-            Err(problem) => drop(problems.insert(part, problem)),
+            Ok(()) => drop(reports.problems.remove(part)),
+            Err(problem) => drop(reports.problems.insert(part, problem)),
+        }
+    }
+
+    /// A part says something that an operator should see and that is no reason not to be ready, or
+    /// that there is nothing to say any more. The same rule for the words.
+    pub fn note(&self, part: &'static str, note: Option<String>) {
+        let mut reports = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        match note {
+            None => drop(reports.notes.remove(part)),
+            Some(note) => drop(reports.notes.insert(part, note)),
         }
     }
 
     /// What does not work, a line a part.
     pub(crate) fn problems(&self) -> Vec<String> {
-        let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        problems.iter().map(|(part, problem)| format!("{part}: {problem}")).collect()
+        lines(&self.0.lock().unwrap_or_else(PoisonError::into_inner).problems)
     }
+
+    /// What an operator should see besides, a line a part.
+    pub(crate) fn notes(&self) -> Vec<String> {
+        lines(&self.0.lock().unwrap_or_else(PoisonError::into_inner).notes)
+    }
+}
+
+fn lines(words: &Words) -> Vec<String> {
+    words.iter().map(|(part, words)| format!("{part}: {words}")).collect()
 }

@@ -1,4 +1,4 @@
-//! `holdfast cloud …` and `holdfast token …`: run ingestion, and say who may use it.
+//! `holdfast cloud …` and `holdfast token …`: run the cloud, and say who may use it.
 
 use std::path::{Path, PathBuf};
 
@@ -11,14 +11,19 @@ use uuid::Uuid;
 use crate::output::say;
 use crate::table;
 
+/// The variable of `cloud.roles`.
+const ROLES: &str = "HOLDFAST_CLOUD_ROLES";
+
 /// `holdfast cloud …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Take in what edges send: HTTP batches into Postgres. Migrates the database at start.
+    /// Run the cloud: take in what edges send, relay it to the bus, store it. Migrates the database at start.
     #[command(after_help = "Examples:
   holdfast cloud run --config cloud.toml
-  CLOUD_DATABASE_URL=postgres:///cloud holdfast cloud run")]
-    Run(ConfigArg),
+  CLOUD_DATABASE_URL=postgres:///cloud holdfast cloud run     everything in one process, on the inline bus
+  holdfast cloud run --config cloud.toml --role ingestion     one part of it; with cloud.bus = \"rabbitmq\" each may be apart
+  holdfast cloud run --config cloud.toml --role relay,telemetry")]
+    Run(RunArgs),
 }
 
 /// `holdfast token …`
@@ -48,6 +53,15 @@ pub(crate) struct DatabaseArg {
     /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
     #[arg(long)]
     edge: bool,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct RunArgs {
+    /// What this process does: ingestion, relay, telemetry, analytics, media. Wins over cloud.roles.
+    #[arg(long, value_delimiter = ',')]
+    role: Vec<String>,
     #[command(flatten)]
     config: ConfigArg,
 }
@@ -92,7 +106,12 @@ pub(crate) struct RevokeArgs {
 /// Runs a `cloud` command.
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     let Command::Run(args) = command;
-    let config = load(args.config.as_deref())?;
+    let roles = args.role.join(",");
+    // As if the variable had been set: the flag is the nearer of the two.
+    let config = cloud::Config::load(args.config.config.as_deref(), |name| match name {
+        ROLES if !roles.is_empty() => Some(roles.clone()),
+        other => crate::config::environment(other),
+    })?;
     let stop = crate::shutdown::requested()?;
     Ok(cloud::run(config, stop).await?)
 }

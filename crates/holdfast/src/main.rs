@@ -4,10 +4,14 @@
 //! domain rule and no SQL. A command that fails prints one error with its causes and what to do, and exits with 1; a
 //! command line that cannot be parsed exits with 2.
 
+mod bus;
 mod cloud;
 mod config;
+mod dlq;
 mod edge;
 mod link;
+mod log;
+mod otlp;
 mod outbox;
 mod output;
 mod shutdown;
@@ -17,7 +21,7 @@ mod up;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{Parser, Subcommand};
 
 /// Carries every reading from a field node to a central store, and can account for each one.
 #[derive(Debug, Parser)]
@@ -30,17 +34,9 @@ use clap::{Parser, Subcommand, ValueEnum};
 struct Cli {
     /// How log lines look.
     #[arg(long, global = true, value_enum, default_value = "text", env = "HOLDFAST_LOG_FORMAT")]
-    log: LogFormat,
+    log: log::Format,
     #[command(subcommand)]
     command: Command,
-}
-
-#[derive(Debug, Clone, Copy, ValueEnum)]
-enum LogFormat {
-    /// For people.
-    Text,
-    /// One JSON object a line.
-    Json,
 }
 
 #[derive(Debug, Subcommand)]
@@ -52,7 +48,7 @@ enum Command {
     /// The site: take in what nodes send, know the nodes.
     #[command(subcommand)]
     Edge(edge::Command),
-    /// The cloud: take in what edges send.
+    /// The cloud: take in what edges send, relay and store it.
     #[command(subcommand)]
     Cloud(cloud::Command),
     /// What waits at a site for the cloud: look, redrive dead letters, free stuck rows.
@@ -61,6 +57,12 @@ enum Command {
     /// Who may use the API of the cloud, or of a site.
     #[command(subcommand)]
     Token(cloud::TokenCommand),
+    /// The exchanges and queues on RabbitMQ.
+    #[command(subcommand)]
+    Bus(bus::Command),
+    /// Messages that a consumer gave up: look at them, send them back.
+    #[command(subcommand)]
+    Dlq(dlq::Command),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -71,10 +73,12 @@ enum Command {
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
-    start_log(cli.log);
     // Several TLS users are linked in; the first choice of a provider holds for all of them.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match run(cli.command) {
+    let spans = log::start(cli.log);
+    let done = run(cli.command);
+    spans.flush();
+    match done {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             use std::io::Write;
@@ -94,23 +98,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Cloud(command) => Box::pin(cloud::run(command)).await,
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
         Command::Outbox(command) => Box::pin(outbox::run(command)).await,
+        Command::Bus(command) => Box::pin(bus::run(command)).await,
+        Command::Dlq(command) => Box::pin(dlq::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
-    }
-}
-
-/// Logs go to standard error, so that what a command prints can be piped.
-fn start_log(format: LogFormat) {
-    use std::io::IsTerminal;
-    let filter = tracing_subscriber::EnvFilter::try_from_env("HOLDFAST_LOG").unwrap_or_else(|_| {
-        tracing_subscriber::EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn")
-    });
-    let log = tracing_subscriber::fmt()
-        .with_env_filter(filter)
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
-    match format {
-        LogFormat::Text => log.with_target(false).init(),
-        LogFormat::Json => log.json().init(),
     }
 }

@@ -25,10 +25,16 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("bus", &[]),
     ("node", &["event", "spool", "settings", "mqtt"]),
     ("edge", &["api", "event", "settings", "mqtt", "pg", "lease"]),
-    ("cloud", &["api", "event", "settings", "pg"]),
+    ("cloud", &["api", "event", "settings", "pg", "lease", "bus"]),
     ("testkit", &["rig", "pg"]),
-    ("holdfast", &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud"]),
-    ("bench", &["event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"]),
+    ("holdfast", &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
+    (
+        "bench",
+        &[
+            "bus", "cloud", "event", "lease", "spool", "settings", "mqtt", "pg", "rig", "node",
+            "edge", "testkit",
+        ],
+    ),
 ];
 
 /// Foreign crates that must not be reachable, however deep, and why.

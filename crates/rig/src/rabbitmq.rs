@@ -65,6 +65,8 @@ pub struct RabbitMq {
     folder: PathBuf,
     password: String,
     ports: Ports,
+    /// Lines of its configuration beside our own.
+    settings: String,
     server: Option<Process>,
     epmd: Option<Process>,
 }
@@ -73,6 +75,11 @@ impl RabbitMq {
     /// Starts the broker of `folder`. Its ports are chosen at the first start and stay. A broker that
     /// still runs on that folder is stopped before.
     pub async fn start(folder: &Path) -> Result<RabbitMq, Error> {
+        RabbitMq::start_with(folder, "").await
+    }
+
+    /// The same, with these lines added to its `rabbitmq.conf`.
+    pub async fn start_with(folder: &Path, settings: &str) -> Result<RabbitMq, Error> {
         if !Path::new(PROGRAMS).join("rabbitmq-server").is_file() {
             return Err(Error::NotInstalled { program: "rabbitmq-server", package: PACKAGE });
         }
@@ -85,7 +92,8 @@ impl RabbitMq {
             Some(ports) => ports,
             None => Ports::choose()?,
         };
-        let mut broker = RabbitMq { folder, password, ports, server: None, epmd: None };
+        let settings = settings.to_owned();
+        let mut broker = RabbitMq { folder, password, ports, settings, server: None, epmd: None };
         broker.end_orphans().await?;
         let mut tries = 1;
         while let Err(error) = broker.launch().await {
@@ -111,6 +119,11 @@ impl RabbitMq {
     /// The port on 127.0.0.1.
     pub fn port(&self) -> u16 {
         self.ports.amqp
+    }
+
+    /// The port of its name service, on 127.0.0.1 and its own.
+    pub fn epmd_port(&self) -> u16 {
+        self.ports.epmd
     }
 
     /// Where it listens.
@@ -223,8 +236,9 @@ impl RabbitMq {
             "listeners.tcp.default = 127.0.0.1:{}\n\
              default_user = {USER}\n\
              default_pass = {}\n\
-             loopback_users.{USER} = true\n",
-            self.ports.amqp, self.password
+             loopback_users.{USER} = true\n\
+             {}",
+            self.ports.amqp, self.password, self.settings
         );
         for (name, text) in
             [("rabbitmq.conf", settings.as_str()), ("enabled_plugins", "[].\n"), ("env.conf", "")]
@@ -240,8 +254,21 @@ impl RabbitMq {
 
 /// Makes a virtual host on the broker that runs in `folder`, whoever started it.
 pub async fn add_vhost(folder: &Path, name: &str) -> Result<(), Error> {
-    ctl(folder, &["add_vhost", name]).await?;
-    ctl(folder, &["set_permissions", "-p", name, USER, ".*", ".*", ".*"]).await.map(drop)
+    let sound = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_';
+    if name.is_empty() || !name.bytes().all(sound) {
+        return Err(Error::Failed {
+            program: "rabbitmqctl add_vhost".to_owned(),
+            status: "not run".to_owned(),
+            output: format!("the name {name:?} must be of letters, digits, - and _"),
+        });
+    }
+    // One call for both steps: starting the tool takes longer than what it does.
+    let add = format!(
+        "ok = rabbit_vhost:add(<<\"{name}\">>, <<\"{USER}\">>), \
+         ok = rabbit_auth_backend_internal:set_permissions(<<\"{USER}\">>, <<\"{name}\">>, \
+         <<\".*\">>, <<\".*\">>, <<\".*\">>, <<\"{USER}\">>)."
+    );
+    ctl(folder, &["eval", &add]).await.map(drop)
 }
 
 /// Runs `rabbitmqctl` on the broker that runs in `folder`, whoever started it.
@@ -285,6 +312,9 @@ fn environment(folder: &Path, ports: Ports) -> Vec<(&'static str, std::ffi::OsSt
         ("RABBITMQ_PID_FILE", under("server.pid")),
         ("ERL_EPMD_ADDRESS", "127.0.0.1".into()),
         ("ERL_EPMD_PORT", ports.epmd.to_string().into()),
+        // The name service is ours to start: one that a tool starts, because the broker has just gone,
+        // would be left behind.
+        ("ERL_AFLAGS", "-start_epmd false".into()),
         (
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS",
             "-kernel inet_dist_use_interface {127,0,0,1}".into(),

@@ -1,5 +1,5 @@
 # Stops a shared server when nobody has used it for a while. Started by testkit with
-# $1 = the run's folder, $2 = the server's folder, $3 = seconds of grace.
+# $1 = the run's folder for it, $2 = the server's folder, $3 = seconds of grace.
 #
 # A test process holds a shared lock on `users` for as long as it lives; the kernel takes it back
 # however the process ends. The files stay open here, so that it works though the run's folder is
@@ -21,16 +21,19 @@ while :; do
     fi
     sleep 1
 done
-data=$server/data
-pid=$(head -n 1 "$data/postmaster.pid" 2>/dev/null)
-if [ -n "$pid" ] && tr '\0' '\n' <"/proc/$pid/cmdline" 2>/dev/null | grep -qxF -- "$data"; then
-    kill -QUIT "$pid"
+# True when the process whose id is $1 has the word $2 on its command line: an id alone may be another's by now.
+lives() { tr '\0' '\n' <"/proc/$1/cmdline" 2>/dev/null | grep -qxF -- "$2"; }
+# Each line of `processes`: signal, file with the id, word. The data is thrown away, so nothing needs to be written down.
+while read -r signal file word; do
+    pid=$(head -n 1 "$file" 2>/dev/null)
+    [ -n "$pid" ] && lives "$pid" "$word" || continue
+    kill "-$signal" "$pid"
     tries=0
-    while [ -e "$data/postmaster.pid" ] && [ "$tries" -lt 100 ]; do
+    while lives "$pid" "$word" && [ "$tries" -lt 100 ]; do
         tries=$((tries + 1))
         sleep 0.1
     done
-fi
+done <"$server/processes"
 rm -rf "$server"
 # The note may speak of another server by now.
 [ "$(head -n 1 "$run/server" 2>/dev/null)" = "$server" ] && rm -f "$run/server" "$run/end"

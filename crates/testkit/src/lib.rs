@@ -5,7 +5,7 @@
 //! instead of for time.
 //!
 //! Promises: works under plain `cargo test`, in parallel, as root or not. Nothing it starts outlives
-//! the run by more than half a minute, even when a test binary is killed (see [`server`]).
+//! the run by more than half a minute, even when a test binary is killed (`shared.rs` says how).
 //!
 //! It must not know the tables or the settings of any role.
 //!
@@ -19,13 +19,14 @@ mod rabbitmq;
 mod run;
 mod seed;
 pub mod server;
+mod shared;
 mod tmpfs;
 
 pub use bins::bin;
 pub use broker::{Broker, mosquitto};
 pub use database::{Database, database};
 pub use eventually::{Condition, eventually};
-pub use rabbitmq::{PrivateRabbitMq, Vhost, private_rabbitmq, rabbitmq};
+pub use rabbitmq::{PrivateRabbitMq, Vhost, private_rabbitmq, private_rabbitmq_with, rabbitmq};
 pub use rig;
 pub use seed::seed;
 pub use server::{Server, postgres};

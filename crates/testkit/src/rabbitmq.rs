@@ -1,17 +1,14 @@
 //! One RabbitMQ for all test processes of a run, and a virtual host per test.
 //!
-//! It starts in some fifteen seconds, so it is shared as the Postgres of [`crate::server`] is, in the folder
-//! `rabbitmq` of the run's folder and with the same files: `lock` while somebody starts or stops it, `users` held
-//! shared by every process that uses it, `server` naming its folder. A keeper stops it when nobody has used it
-//! for a while.
+//! It starts in some fifteen seconds, so it is shared as Postgres is (`shared.rs`), in the folder `rabbitmq` of
+//! the run's folder. A virtual host is not deleted with its test: it goes with the broker, and deleting it would
+//! take a process that outlives the test.
 //!
 //! A test that stops the broker, or that brings it to its limits, needs one of its own:
 //! [`private_rabbitmq`].
 
-use std::fs::File;
 use std::ops::{Deref, DerefMut};
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use rig::RabbitMq;
@@ -21,10 +18,8 @@ use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use crate::run;
+use crate::shared::{self, Ending, Shared, Started};
 
-const KEEPER: &str = include_str!("rabbitmq_keeper.sh");
-/// Longer than cargo takes from one test binary to the next.
-const GRACE_SECONDS: u32 = 20;
 /// The virtual host that always exists.
 const DEFAULT_VHOST: &str = "/";
 
@@ -53,28 +48,14 @@ impl Vhost {
     }
 }
 
-impl Drop for Vhost {
-    fn drop(&mut self) {
-        let (folder, name) = (std::mem::take(&mut self.folder), std::mem::take(&mut self.name));
-        // A thread, because the test's own runtime may be ending. Nobody waits for it: what it does
-        // not reach goes with the broker.
-        std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            if let Ok(runtime) = runtime {
-                let delete = ["delete_vhost", name.as_str()];
-                let _ = runtime.block_on(rig::rabbitmq::ctl(&folder, &delete));
-            }
-        });
-    }
-}
-
 /// A virtual host on the shared broker; the first caller of the run starts the broker.
 pub async fn rabbitmq() -> Result<Vhost> {
     static SHARED: OnceCell<Shared> = OnceCell::const_new();
+    let join = async || shared::join(run::folder()?.join("rabbitmq"), answers, start).await;
     let shared = SHARED.get_or_try_init(join).await?;
     let name = format!("test-{}", Uuid::now_v7().simple());
     rig::rabbitmq::add_vhost(&shared.folder, &name).await?;
-    let base = shared.url.strip_suffix("%2f").context("the default vhost's address")?;
+    let base = shared.address.strip_suffix("%2f").context("the default vhost's address")?;
     Ok(Vhost { url: format!("{base}{name}"), name, folder: shared.folder.clone() })
 }
 
@@ -88,8 +69,13 @@ pub struct PrivateRabbitMq {
 
 /// Starts one.
 pub async fn private_rabbitmq() -> Result<PrivateRabbitMq> {
+    private_rabbitmq_with("").await
+}
+
+/// Starts one with these lines added to its `rabbitmq.conf`.
+pub async fn private_rabbitmq_with(settings: &str) -> Result<PrivateRabbitMq> {
     let folder = tempfile::Builder::new().prefix("holdfast-rabbitmq-").tempdir()?;
-    let broker = RabbitMq::start(folder.path()).await.context("start a RabbitMQ")?;
+    let broker = RabbitMq::start_with(folder.path(), settings).await.context("start a RabbitMQ")?;
     Ok(PrivateRabbitMq { broker, _folder: folder })
 }
 
@@ -107,81 +93,27 @@ impl DerefMut for PrivateRabbitMq {
     }
 }
 
-/// The shared broker, as one of its users sees it.
-struct Shared {
-    folder: PathBuf,
-    url: String,
-    _user: File,
-}
-
-async fn join() -> Result<Shared> {
-    let run = run::folder()?.join("rabbitmq");
-    std::fs::create_dir_all(&run)?;
-    let lock = open(&run.join("lock"))?;
-    let user = open(&run.join("users"))?;
-    // Blocking locks, for seconds while another process starts the broker.
-    let (lock, user) = tokio::task::spawn_blocking(move || {
-        lock.lock()?;
-        user.lock_shared()?;
-        std::io::Result::Ok((lock, user))
-    })
-    .await?
-    .context("lock the run folder")?;
-    let note = run.join("server");
-    let (folder, url) = match running(&note).await {
-        Some(found) => found,
-        None => start(&run, &note).await?,
-    };
-    drop(lock);
-    Ok(Shared { folder, url, _user: user })
-}
-
-fn open(path: &Path) -> Result<File> {
-    File::options()
-        .create(true)
-        .append(true)
-        .open(path)
-        .with_context(|| format!("open {}", path.display()))
-}
-
-/// The broker that the note speaks of, if it answers.
-async fn running(note: &Path) -> Option<(PathBuf, String)> {
-    let text = std::fs::read_to_string(note).ok()?;
-    let (folder, url) = text.split_once('\n')?;
-    let addr = url.split_once('@')?.1.split_once('/')?.0;
-    TcpStream::connect(addr).await.ok()?;
-    Some((PathBuf::from(folder), url.to_owned()))
-}
-
-async fn start(run: &Path, note: &Path) -> Result<(PathBuf, String)> {
-    if let Ok(text) = std::fs::read_to_string(note)
-        && let Some((old, _)) = text.split_once('\n')
-    {
-        // Its broker does not answer: the machine was restarted, or its keeper was killed.
-        let _ = std::fs::remove_dir_all(old);
+async fn answers(url: &str) -> bool {
+    let addr = url.split_once('@').and_then(|(_, rest)| rest.split_once('/')).map(|(addr, _)| addr);
+    match addr {
+        Some(addr) => TcpStream::connect(addr).await.is_ok(),
+        None => false,
     }
+}
+
+async fn start() -> Result<Started> {
     let folder = tempfile::Builder::new().prefix("holdfast-test-rabbitmq-").tempdir()?;
     let broker = RabbitMq::start(folder.path()).await?;
-    let url = broker.url(DEFAULT_VHOST);
-    std::fs::write(note, format!("{}\n{url}", folder.path().display()))?;
-    spawn_keeper(run, folder.path())?;
+    let address = broker.url(DEFAULT_VHOST);
+    let epmd_port = broker.epmd_port();
     broker.detach();
-    Ok((folder.keep(), url))
-}
-
-/// Called with `lock` held, which the keeper takes before it stops the broker.
-fn spawn_keeper(run: &Path, server: &Path) -> Result<()> {
-    use std::os::unix::process::CommandExt;
-    Command::new("sh")
-        .args(["-c", KEEPER, "keeper"])
-        .args([run, server])
-        .arg(GRACE_SECONDS.to_string())
-        .current_dir("/")
-        .process_group(0)
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .spawn()
-        .context("start the keeper")?;
-    Ok(())
+    let folder = folder.keep();
+    // The server before its name service, so that it does not start one of its own.
+    let ending =
+        |file: &str, word: String| Ending { signal: "KILL", pid_file: folder.join(file), word };
+    let processes = vec![
+        ending("pid", folder.display().to_string()),
+        ending("epmd.pid", epmd_port.to_string()),
+    ];
+    Ok(Started { folder, address, processes })
 }

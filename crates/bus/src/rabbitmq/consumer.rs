@@ -9,16 +9,17 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures_util::StreamExt;
-use futures_util::future::BoxFuture;
+use futures_util::future::{BoxFuture, try_join, try_join_all};
 use jiff::Timestamp;
 use lapin::options::{BasicAckOptions, BasicConsumeOptions, BasicNackOptions, BasicQosOptions};
 use lapin::protocol::AMQPSoftError;
 use lapin::types::FieldTable;
-use lapin::{Acker, BasicProperties, Channel, Connection};
+use lapin::{BasicProperties, Channel, Connection};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
 use super::address::{Address, Backoff, words};
+use super::answer::answer;
 use super::declare::soft;
 use super::properties::{
     self, ATTEMPTS, CAUSE_CODE, CAUSE_MESSAGE, DEAD_LETTERED_AT, Incoming, ORIGINAL_QUEUE, Outgoing,
@@ -32,6 +33,8 @@ use crate::{Batch, Cause, Committed, ConsumeError, Consumer, Delivery, Metrics};
 /// Between two tries to publish a copy.
 const COPY_PAUSE: Duration = Duration::from_millis(500);
 const CLOSE_WITHIN: Duration = Duration::from_secs(1);
+/// How often a consumer that waits for messages looks at whether its link is still there.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 
 /// How a consumer works.
 #[derive(Debug, Clone)]
@@ -119,6 +122,8 @@ impl RabbitConsumer {
                 }
                 first = session.deliveries.next(), if self.held.is_empty() => Some(first),
                 () = std::future::ready(()) , if !self.held.is_empty() => None,
+                // The end of the link ends the stream, too; this is for a stream that was not told.
+                () = tokio::time::sleep(LOOK_EVERY) => continue,
             };
             match first {
                 None => {}
@@ -139,17 +144,17 @@ impl RabbitConsumer {
                     Ok(_) | Err(_) => break,
                 }
             }
-            let abandoned = Arc::clone(&session.abandoned);
-            return Ok(self.hand_out(abandoned));
+            let (channel, abandoned) = (session.channel.clone(), Arc::clone(&session.abandoned));
+            return Ok(self.hand_out(channel, abandoned));
         }
     }
 
-    fn hand_out(&mut self, abandoned: Arc<Notify>) -> Batch {
+    fn hand_out(&mut self, channel: Channel, abandoned: Arc<Notify>) -> Batch {
         let mut deliveries = Vec::with_capacity(self.held.len());
         let mut held = Vec::with_capacity(self.held.len());
         for delivery in std::mem::take(&mut self.held) {
             let one = Held {
-                acker: delivery.acker,
+                tag: delivery.delivery_tag,
                 exchange: delivery.exchange.to_string(),
                 routing_key: delivery.routing_key.to_string(),
                 properties: delivery.properties,
@@ -163,7 +168,8 @@ impl RabbitConsumer {
         self.shared.metrics.consumed.increment(deliveries.len() as u64);
         self.shared.metrics.redelivered.increment(again as u64);
         let shared = Arc::clone(&self.shared);
-        Batch::new(deliveries, Box::new(HeldBatch { held, settled: false, abandoned, shared }))
+        let batch = HeldBatch { held, settled: false, channel, abandoned, shared };
+        Batch::new(deliveries, Box::new(batch))
     }
 
     /// Closes the channel, by which everything that is not acknowledged goes back to the queue.
@@ -216,13 +222,13 @@ impl RabbitConsumer {
                 .await?;
             Ok((channel, deliveries))
         };
-        let (channel, deliveries) =
-            opened.await.map_err(|error: lapin::Error| match soft(&error) {
-                Some(AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED) => {
-                    Closed::Refused(words(&error))
-                }
-                _ => Closed::Unreachable(words(&error)),
-            })?;
+        let opened = answer(|| connection.status().connected(), opened).await;
+        let (channel, deliveries) = opened.map_err(|error| match soft(&error) {
+            Some(AMQPSoftError::NOTFOUND | AMQPSoftError::ACCESSREFUSED) => {
+                Closed::Refused(words(&error))
+            }
+            _ => Closed::Unreachable(words(&error)),
+        })?;
         let abandoned = Arc::default();
         Ok(Session { _connection: connection, channel, deliveries, abandoned })
     }
@@ -251,7 +257,8 @@ impl std::fmt::Debug for RabbitConsumer {
 
 /// A delivery without its body, which is in the batch.
 struct Held {
-    acker: Acker,
+    /// The broker's number for it on the channel.
+    tag: u64,
     exchange: String,
     routing_key: String,
     properties: BasicProperties,
@@ -265,20 +272,12 @@ impl Held {
             properties: &self.properties,
         }
     }
-
-    async fn acknowledge(&self) -> bool {
-        matches!(self.acker.ack(BasicAckOptions::default()).await, Ok(true))
-    }
-
-    async fn give_back(&self) -> bool {
-        let options = BasicNackOptions { multiple: false, requeue: true };
-        matches!(self.acker.nack(options).await, Ok(true))
-    }
 }
 
 struct HeldBatch {
     held: Vec<Held>,
     settled: bool,
+    channel: Channel,
     abandoned: Arc<Notify>,
     shared: Arc<Shared>,
 }
@@ -319,27 +318,50 @@ impl HeldBatch {
             }
         }
         // What is stored is acknowledged first: it does not wait for a broker that blocks copies.
-        let acknowledged =
-            futures_util::future::join_all(done.iter().map(|held| held.acknowledge())).await;
-        committed.done = acknowledged.iter().filter(|sent| **sent).count() as u64;
-        let mut lost = acknowledged.contains(&false);
+        self.settle_on_channel(&done, &[]).await?;
+        committed.done = done.len() as u64;
         let confirmed = self.publish_copies(copies).await;
+        let (mut moved, mut given_back) = (Vec::new(), Vec::new());
         for ((held, kind), confirmed) in moving.into_iter().zip(confirmed) {
             if !confirmed {
                 committed.returned += 1;
-                lost |= !held.give_back().await;
+                given_back.push(held);
                 continue;
             }
-            lost |= !held.acknowledge().await;
+            moved.push(held);
             match kind {
                 Kind::Retried => committed.retried += 1,
                 Kind::Deferred => committed.deferred += 1,
                 Kind::DeadLettered => committed.dead_lettered += 1,
             }
         }
+        self.settle_on_channel(&moved, &given_back).await?;
         self.settled = true;
         self.shared.metrics.settled(&committed);
-        if lost { Err(ConsumeError::Lost) } else { Ok(committed) }
+        Ok(committed)
+    }
+
+    /// Acknowledges some messages and gives others back to their queue. When that cannot be said on the channel the batch
+    /// stays unsettled, by which the channel is given up and the broker delivers again what it has not heard of.
+    async fn settle_on_channel(
+        &self,
+        done: &[&Held],
+        given_back: &[&Held],
+    ) -> Result<(), ConsumeError> {
+        let acks = done.iter().map(|held| async {
+            self.channel.basic_ack(held.tag, BasicAckOptions::default()).await
+        });
+        let nacks = given_back.iter().map(|held| async {
+            let options = BasicNackOptions { multiple: false, requeue: true };
+            self.channel.basic_nack(held.tag, options).await
+        });
+        let said = async { try_join(try_join_all(acks), try_join_all(nacks)).await };
+        let said = answer(|| self.channel.status().connected(), said).await;
+        said.map(drop).map_err(|error| {
+            let queue = &self.shared.queue.name;
+            tracing::warn!(%queue, error = %words(&error), "a batch could not be acknowledged");
+            ConsumeError::Lost
+        })
     }
 
     fn copy(

@@ -5,11 +5,12 @@
 
 use bytes::Bytes;
 use lapin::message::BasicGetMessage;
-use lapin::options::{BasicGetOptions, QueueDeclareOptions};
+use lapin::options::{BasicAckOptions, BasicGetOptions, QueueDeclareOptions};
 use lapin::types::FieldTable;
 use lapin::{Channel, Connection};
 
 use super::address::{Address, words};
+use super::answer::answer;
 use super::declare::{TopologyError, soft};
 use super::properties::Incoming;
 use crate::{DeadLetter, Filter};
@@ -76,13 +77,15 @@ impl DeadLetterQueue {
             .await
             .map_err(TopologyError::Unreachable)?;
         let failed = |error: lapin::Error| self.failed(&error);
-        let channel = connection.create_channel().await.map_err(failed)?;
-        let options = QueueDeclareOptions { passive: true, ..Default::default() };
-        let found = channel
-            .queue_declare(self.queue.as_str().into(), options, FieldTable::default())
-            .await
-            .map_err(failed)?;
-        let total = found.message_count().into();
+        let opened = async {
+            let channel = connection.create_channel().await?;
+            let options = QueueDeclareOptions { passive: true, ..Default::default() };
+            let queue = self.queue.as_str().into();
+            let found = channel.queue_declare(queue, options, FieldTable::default()).await?;
+            Ok((channel, found.message_count().into()))
+        };
+        let opened = answer(|| connection.status().connected(), opened).await;
+        let (channel, total) = opened.map_err(failed)?;
         Ok(Reader { _connection: connection, channel, dead_letters: self.clone(), total })
     }
 
@@ -108,7 +111,7 @@ impl Reader {
     /// The next dead letter, with what is needed to move it.
     pub(crate) async fn next(&self) -> Result<Option<(DeadLetter, Taken)>, TopologyError> {
         let queue = self.dead_letters.queue.as_str().into();
-        let got = self.channel.basic_get(queue, BasicGetOptions::default()).await;
+        let got = self.ask(self.channel.basic_get(queue, BasicGetOptions::default())).await;
         let Some(BasicGetMessage { delivery, .. }) =
             got.map_err(|error| self.dead_letters.failed(&error))?
         else {
@@ -119,7 +122,7 @@ impl Reader {
             exchange: delivery.exchange.to_string(),
             routing_key: delivery.routing_key.to_string(),
             properties: delivery.properties,
-            acker: delivery.acker,
+            tag: delivery.delivery_tag,
         };
         Ok(Some((taken.incoming().dead_letter(body), taken)))
     }
@@ -127,7 +130,20 @@ impl Reader {
     /// Gives back what is not acknowledged.
     pub(crate) async fn close(self) {
         // When this fails the connection is gone, and the broker has taken everything back.
-        let _ = self.channel.close(200, "messages given back".into()).await;
+        let _ = self.ask(self.channel.close(200, "messages given back".into())).await;
+    }
+
+    /// Takes a dead letter out of the queue. False: the queue still has it.
+    pub(crate) async fn acknowledge(&self, taken: &Taken) -> bool {
+        let ack = self.channel.basic_ack(taken.tag, BasicAckOptions::default());
+        self.ask(ack).await.is_ok()
+    }
+
+    async fn ask<T>(
+        &self,
+        asked: impl Future<Output = Result<T, lapin::Error>>,
+    ) -> Result<T, lapin::Error> {
+        answer(|| self.channel.status().connected(), asked).await
     }
 }
 
@@ -136,7 +152,8 @@ pub(crate) struct Taken {
     exchange: String,
     routing_key: String,
     properties: lapin::BasicProperties,
-    pub(crate) acker: lapin::Acker,
+    /// The broker's number for it on the reader's channel.
+    tag: u64,
 }
 
 impl Taken {

@@ -8,7 +8,8 @@ use lapin::types::FieldTable;
 use lapin::{Connection, ErrorKind, ExchangeKind};
 
 use super::address::{Address, words};
-use super::topology::Topology;
+use super::answer::answer;
+use super::topology::{Topology, WorkQueue};
 
 /// Why the topology could not be made or compared.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -57,20 +58,7 @@ pub async fn declare(address: &Address, topology: &Topology) -> Result<(), Topol
             .map_err(|error| refused(&name, &error))?;
     }
     for work in &topology.queues {
-        let channel =
-            connection.create_channel().await.map_err(|error| refused(&work.name, &error))?;
-        for binding in &work.bindings {
-            channel
-                .queue_bind(
-                    work.name.as_str().into(),
-                    binding.exchange.as_str().into(),
-                    binding.pattern.as_str().into(),
-                    QueueBindOptions::default(),
-                    FieldTable::default(),
-                )
-                .await
-                .map_err(|error| refused(&work.name, &error))?;
-        }
+        bind(&connection, work).await.map_err(|error| refused(&work.name, &error))?;
     }
     Ok(())
 }
@@ -104,11 +92,34 @@ async fn connect(address: &Address) -> Result<Connection, TopologyError> {
     address.connect("holdfast topology").await.map_err(TopologyError::Unreachable)
 }
 
+async fn bind(connection: &Connection, work: &WorkQueue) -> Result<(), lapin::Error> {
+    let bound = async {
+        let channel = connection.create_channel().await?;
+        for binding in &work.bindings {
+            channel
+                .queue_bind(
+                    work.name.as_str().into(),
+                    binding.exchange.as_str().into(),
+                    binding.pattern.as_str().into(),
+                    QueueBindOptions::default(),
+                    FieldTable::default(),
+                )
+                .await?;
+        }
+        Ok(())
+    };
+    answer(|| connection.status().connected(), bound).await
+}
+
 /// On a channel of its own, because the broker closes a channel on which it refused something.
 async fn exchange(connection: &Connection, name: &str, passive: bool) -> Result<(), lapin::Error> {
     let options = ExchangeDeclareOptions { passive, durable: true, ..Default::default() };
-    let channel = connection.create_channel().await?;
-    channel.exchange_declare(name.into(), ExchangeKind::Topic, options, FieldTable::default()).await
+    let declared = async {
+        let channel = connection.create_channel().await?;
+        let table = FieldTable::default();
+        channel.exchange_declare(name.into(), ExchangeKind::Topic, options, table).await
+    };
+    answer(|| connection.status().connected(), declared).await
 }
 
 async fn queue(
@@ -118,8 +129,11 @@ async fn queue(
     passive: bool,
 ) -> Result<(), lapin::Error> {
     let options = QueueDeclareOptions { passive, durable: true, ..Default::default() };
-    let channel = connection.create_channel().await?;
-    channel.queue_declare(name.into(), options, arguments).await.map(drop)
+    let declared = async {
+        let channel = connection.create_channel().await?;
+        channel.queue_declare(name.into(), options, arguments).await.map(drop)
+    };
+    answer(|| connection.status().connected(), declared).await
 }
 
 fn drift(name: &str, same: Result<(), lapin::Error>) -> Result<Option<Drift>, TopologyError> {

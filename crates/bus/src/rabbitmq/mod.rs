@@ -7,6 +7,7 @@
 //! It must not know which services there are: the topology comes from the caller.
 
 mod address;
+mod answer;
 mod consumer;
 mod dead_letters;
 mod declare;

@@ -18,12 +18,10 @@ use tokio::sync::Semaphore;
 use tokio::time::Instant;
 
 use super::address::{Address, Backoff, words};
+use super::answer::LOOK;
 use super::declare::soft;
 use super::properties::{Outgoing, outgoing};
 use crate::{Message, Metrics, PublishError, Publisher};
-
-/// How often a wait for a confirm looks at whether the broker has blocked us.
-const LOOK: Duration = Duration::from_millis(100);
 
 /// How a publisher works.
 #[derive(Debug, Clone)]
@@ -227,8 +225,12 @@ impl RabbitPublisher {
         let started = Instant::now();
         let mut blocked_since = None;
         loop {
+            let alive = connection.status().connected();
             if let Ok(confirmed) = tokio::time::timeout(LOOK, &mut *confirm).await {
                 return confirmed.map_err(|error| Stop::from(&error));
+            }
+            if !alive {
+                return Err(Stop::Broken("the connection was lost".into()));
             }
             let now = Instant::now();
             if self.see_blocked(connection) {

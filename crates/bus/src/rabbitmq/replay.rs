@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use lapin::options::BasicAckOptions;
 use tokio::time::Instant;
 
 use super::dead_letters::{DeadLetterQueue, Reader, Taken};
@@ -52,6 +51,17 @@ impl DeadLetterQueue {
         publisher: &RabbitPublisher,
         options: &ReplayOptions,
     ) -> Result<Replayed, TopologyError> {
+        self.replay_telling(publisher, options, &|_, _| {}).await
+    }
+
+    /// The same, and tells how far it is from time to time: how many dead letters there were at the start, and the
+    /// report so far.
+    pub async fn replay_telling(
+        &self,
+        publisher: &RabbitPublisher,
+        options: &ReplayOptions,
+        tell: &(dyn Fn(u64, &Replayed) + Send + Sync),
+    ) -> Result<Replayed, TopologyError> {
         let reader = self.open().await?;
         let mut report = Replayed::default();
         let per_second = options.per_second.max(1);
@@ -63,6 +73,7 @@ impl DeadLetterQueue {
             let most = room.min(per_second.min(CHUNK) as usize);
             let chunk = self.fill(&reader, options, most, &mut report).await?;
             ended = chunk.len() < most || most == 0;
+            tell(reader.total, &report);
             if options.dry_run {
                 report
                     .replayed
@@ -70,7 +81,8 @@ impl DeadLetterQueue {
                 continue;
             }
             sent = sent.saturating_add(u32::try_from(chunk.len()).unwrap_or(u32::MAX));
-            self.send_back(publisher, chunk, &mut report).await;
+            self.send_back(publisher, &reader, chunk, &mut report).await;
+            tell(reader.total, &report);
             if !ended {
                 let pace = Duration::from_secs(1).mul_f64(f64::from(sent) / f64::from(per_second));
                 tokio::time::sleep_until(started + pace).await;
@@ -108,6 +120,7 @@ impl DeadLetterQueue {
     async fn send_back(
         &self,
         publisher: &RabbitPublisher,
+        reader: &Reader,
         chunk: Vec<(DeadLetter, Taken)>,
         report: &mut Replayed,
     ) {
@@ -128,10 +141,10 @@ impl DeadLetterQueue {
                 report.kept.push((id, error.to_string()));
                 continue;
             }
-            let acknowledged = taken.acker.ack(BasicAckOptions::default()).await;
+            let acknowledged = reader.acknowledge(&taken).await;
             tracing::info!(
                 message_id = %id, from = %self.queue, to = letter.queue.as_deref(),
-                acknowledged = matches!(acknowledged, Ok(true)),
+                acknowledged,
                 "dead letter replayed"
             );
             report.replayed.push(id);

@@ -55,6 +55,12 @@ pub(crate) fn is_retry_queue(queue: &str, work_queue: &str) -> bool {
 }
 
 impl Topology {
+    /// Everything that [`declare`](super::declare()) makes: what it is, and its name.
+    pub fn names(&self) -> Vec<(&'static str, String)> {
+        let exchanges = self.exchange_names().into_iter().map(|name| ("exchange", name.to_owned()));
+        exchanges.chain(self.queues().into_iter().map(|(name, _)| ("queue", name))).collect()
+    }
+
     pub(crate) fn exchange_names(&self) -> BTreeSet<&str> {
         let bound = self.queues.iter().flat_map(|queue| &queue.bindings);
         bound.map(|binding| &binding.exchange).chain(&self.exchanges).map(String::as_str).collect()

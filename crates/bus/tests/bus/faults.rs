@@ -4,18 +4,21 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use bus::rabbitmq::{Address, PublisherOptions, RabbitPublisher, declare};
+use bus::rabbitmq::{Address, PublisherOptions, RabbitPublisher};
 use bus::{About, PublishError, Publisher};
 use tokio::time::timeout;
 
 use crate::recovery::{consume_all, consumer, publisher};
-use crate::world::{LONG, drain, message, topology};
+use crate::tls::{Tls, only_the_authority_named_is_trusted};
+use crate::world::{LONG, drain, message};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_broker_that_is_killed_stopped_and_short_of_memory_loses_nothing() {
-    let mut broker = testkit::private_rabbitmq().await.unwrap();
+async fn a_broker_by_tls_that_is_killed_stopped_and_short_of_memory_loses_nothing() {
+    let tls = Tls::make();
+    let mut broker = testkit::private_rabbitmq_with(&tls.settings()).await.unwrap();
     let address = Address::parse(&broker.url("/")).unwrap();
-    declare(&address, &topology()).await.unwrap();
+    // Declares what the rest needs.
+    only_the_authority_named_is_trusted(&broker, &tls).await;
     // The broker writes the registration of a new quorum queue down lazily; killed before that, it would come
     // back with an empty queue of that name (see the page). A stop writes it.
     broker.restart().await.unwrap();

@@ -6,6 +6,8 @@ mod contract;
 mod dead_letters;
 mod faults;
 mod inline;
+mod observed;
 mod recovery;
+mod tls;
 mod topology;
 mod world;

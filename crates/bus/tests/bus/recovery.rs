@@ -10,7 +10,7 @@ use bus::rabbitmq::{
     declare,
 };
 use bus::{About, ConsumeError, Consumer, Filter, PublishError, Publisher};
-use rig::{Link, Mode};
+use testkit::rig::{Link, Mode};
 use tokio::time::timeout;
 
 use crate::world::{INGEST, LONG, TELEMETRY_DLQ, drain, message, next, topology};

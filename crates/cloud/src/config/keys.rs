@@ -23,9 +23,9 @@ pub const KEYS: &[Key] = &[
     Key::new(
         "database.max_connections",
         Kind::Integer { min: 3, max: 200 },
-        "The most connections to Postgres.",
+        "The most connections to Postgres. The relay has some of its own.",
     )
-    .default("10"),
+    .default("20"),
     Key::new("http.listen", Kind::HostPort, "Where the API, health and metrics are served.")
         .default("127.0.0.1:8091"),
     Key::new(
@@ -97,4 +97,54 @@ pub const KEYS: &[Key] = &[
         "How often expired event ids are removed.",
     )
     .default("15m"),
+    Key::new(
+        "roles",
+        Kind::List,
+        "What this process does: ingestion, relay, telemetry, analytics, media.",
+    )
+    .default("ingestion,relay,telemetry,analytics,media"),
+    Key::new(
+        "bus",
+        Kind::Choice(&["inline", "rabbitmq"]),
+        "What carries events to the consumers: this process's memory, or RabbitMQ. Inline needs the \
+         relay and all consumers in one process.",
+    )
+    .default("inline"),
+    Key::new("rabbitmq_url", Kind::Text, "RabbitMQ: amqp://user:password@host:port/vhost or amqps://….")
+        .secret()
+        .alias(&["RABBITMQ_URL"]),
+    Key::new(
+        "rabbitmq_ca_file",
+        Kind::Text,
+        "PEM certificates to trust as well when RabbitMQ is reached over TLS.",
+    ),
+    Key::new(
+        "bus_declare",
+        Kind::Flag,
+        "Whether exchanges, queues and bindings are declared at start. Without it, run \
+         `holdfast bus declare` before.",
+    )
+    .default("true"),
+    Key::new("relay.batch", Kind::Integer { min: 1, max: 10_000 }, "Events published together.")
+        .default("500"),
+    Key::new("relay.slots", Kind::Integer { min: 1, max: 32 }, "Batches under way at once.")
+        .default("2"),
+    Key::new(
+        "relay.lease",
+        Kind::Duration { min_ms: SECOND, max_ms: 60 * MINUTE },
+        "How long a relay that died keeps others from its rows.",
+    )
+    .default("60s"),
+    Key::new(
+        "relay.stalled_after",
+        Kind::Duration { min_ms: SECOND, max_ms: DAY },
+        "How long events may be due without one being published before this process is not ready.",
+    )
+    .default("60s"),
+    Key::new(
+        "stop_grace",
+        Kind::Duration { min_ms: 100, max_ms: 10 * MINUTE },
+        "How long each part may take to finish what is under way when the cloud stops.",
+    )
+    .default("10s"),
 ];

@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use event::wire::{self, WireError, ZSTD_MAGIC};
@@ -20,7 +20,9 @@ use crate::ingest::reply::Reply;
 use crate::ingest::request::{self, BadBatch, Batch};
 use crate::ingest::{Committed, Sender};
 use crate::tokens::{Role, Tenants, Token};
-use crate::trace::Traceparent;
+use crate::trace::{self, Traceparent};
+
+const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
 
 pub(super) async fn receive(
     State(http): State<Http>,
@@ -28,15 +30,11 @@ pub(super) async fn receive(
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let parent = headers.get("traceparent").and_then(|value| value.to_str().ok()?.parse().ok());
+    let parent: Option<Traceparent> =
+        headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
     let trace = parent.map_or_else(Traceparent::mint, Traceparent::child);
-    let span = tracing::info_span!(
-        "sync_batch",
-        trace_id = trace.trace_id(),
-        span_id = trace.span_id(),
-        token = %token.id,
-        batch_id = tracing::field::Empty,
-    );
+    let span = trace::ingest_batch(trace, parent);
+    span.record("token", tracing::field::display(token.id));
     let worked = async {
         let done = http.receive(&token, trace, &headers, body).await;
         match &done {
@@ -50,10 +48,14 @@ pub(super) async fn receive(
         }
         done
     };
-    match worked.instrument(span).await {
+    let mut response = match worked.instrument(span).await {
         Ok(reply) => ([(CONTENT_TYPE, "application/json")], reply).into_response(),
         Err(refused) => refused.into_response(),
+    };
+    if let Ok(value) = HeaderValue::try_from(trace.to_string()) {
+        response.headers_mut().insert(TRACEPARENT, value);
     }
+    response
 }
 
 impl Http {

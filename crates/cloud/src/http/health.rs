@@ -34,10 +34,12 @@ pub(super) async fn ready(State(http): State<Http>) -> Response {
         }
         Err(_) => problems.push("database: does not answer".to_owned()),
     }
-    if problems.is_empty() {
-        return "ready\n".into_response();
-    }
-    (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response()
+    let (status, mut lines) = match problems.is_empty() {
+        true => (StatusCode::OK, vec!["ready".to_owned()]),
+        false => (StatusCode::SERVICE_UNAVAILABLE, problems),
+    };
+    lines.extend(http.service.readiness.notes());
+    (status, lines.join("\n") + "\n").into_response()
 }
 
 /// What Prometheus reads.

@@ -57,6 +57,8 @@ pub(crate) struct Service {
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) readiness: Readiness,
     pub(crate) limits: Limits,
+    /// Whether this process takes in batches.
+    pub(crate) ingests: bool,
 }
 
 /// What the handlers share.
@@ -77,8 +79,11 @@ impl Http {
     }
 
     pub(crate) fn router(self) -> Router {
-        Router::new()
-            .route("/api/v1/sync/batches", post(batches::receive))
+        let mut router = Router::new();
+        if self.service.ingests {
+            router = router.route("/api/v1/sync/batches", post(batches::receive));
+        }
+        router
             .route("/metrics", get(health::metrics))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))

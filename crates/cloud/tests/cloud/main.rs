@@ -1,13 +1,19 @@
-//! The cloud's ingestion against a real Postgres: a database per test.
+//! The cloud against a real Postgres and a real RabbitMQ: a database and a virtual host per test.
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
 mod access;
 mod batches;
 mod concurrency;
+mod dead_letters;
 mod ledger;
 mod limits;
 mod outage;
+mod relay;
+mod relay_faults;
+mod relay_rabbitmq;
 mod schema;
 mod secrets;
 mod site;
+mod trace;
+mod wiring;

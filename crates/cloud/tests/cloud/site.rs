@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cloud::tokens::{self, NewToken, Role, Tenants, Token};
-use cloud::{Cloud, Config};
+use cloud::{Cloud, Config, Work};
 use event::id::{DeviceId, Epoch, EventId, TenantId};
 use reqwest::{RequestBuilder, Response};
 use serde_json::{Value, json};
@@ -45,6 +45,8 @@ pub(crate) fn config(url: &str, pairs: &[(&str, &str)]) -> Config {
             "DATABASE_URL" => Some(url.to_owned()),
             "HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
             "RATE_REQUESTS_PER_SECOND" => Some("10000".to_owned()),
+            // Unless it says so, a test looks at what ingestion wrote, and nobody takes it away.
+            "ROLES" => Some("ingestion".to_owned()),
             _ => None,
         })
     })
@@ -67,9 +69,14 @@ impl Site {
     }
 
     pub(crate) async fn with(name: &str, pairs: &[(&str, &str)]) -> Site {
+        Site::with_works(name, pairs, Vec::new()).await
+    }
+
+    /// With consumers of the test's own.
+    pub(crate) async fn with_works(name: &str, pairs: &[(&str, &str)], works: Vec<Work>) -> Site {
         let database = testkit::database(name, "cloud", migrate).await.unwrap();
         let config = config(database.url(), pairs);
-        let cloud = Cloud::start(config.clone()).await.unwrap();
+        let cloud = Cloud::start_with(config.clone(), works).await.unwrap();
         let tenant = TenantId::mint();
         let client = database.connect().await.unwrap();
         let (_, token) = token(&client, Role::Edge, Tenants::Only(vec![tenant])).await;

@@ -35,6 +35,11 @@ async fn it_comes_back_on_its_port_with_its_data() {
     let refused = broker.ctl(&["add_vhost", "orders", "extra", "words"]).await.unwrap_err();
     assert!(matches!(refused, Error::Failed { .. }), "{refused}");
 
+    assert!(broker.add_vhost("a/b").await.is_err(), "a name that is no name");
+
     broker.stop().await.unwrap();
     assert!(TcpStream::connect(broker.addr()).await.is_err());
+    // A tool that finds the broker gone leaves no name service behind.
+    assert!(broker.ctl(&["list_vhosts"]).await.is_err());
+    assert!(TcpStream::connect(("127.0.0.1", broker.epmd_port())).await.is_err());
 }

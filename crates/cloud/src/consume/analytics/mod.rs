@@ -1,0 +1,63 @@
+//! `cloud-analytics-service`: what a farmer looks at, per farm, barn and day of UTC.
+//!
+//! Promises: it has tables of its own and depends on no other service's. A reading is added to its
+//! minute once, however often it is delivered; days are computed from minutes whenever one of them
+//! has changed, so they are right after any backfill. Sessions and inference results are one row
+//! each and are summed up when they are asked for: there are few of them.
+
+mod days;
+mod hours;
+mod minutes;
+pub mod ranges;
+
+use bus::Consumer;
+use event::farm::EventType;
+use tokio_util::sync::CancellationToken;
+
+use super::event::Event;
+use super::hold::{self, Store};
+use super::{ANALYTICS_SERVICE, Options, inference, session};
+
+/// The events that KPIs are made of.
+pub(super) const WANTED: [EventType; 5] = [
+    EventType::TELEMETRY_INGESTED,
+    EventType::TELEMETRY_AGGREGATED,
+    EventType::SESSION_CREATED,
+    EventType::SESSION_FINALIZED,
+    EventType::INFERENCE_COMPLETED,
+];
+
+struct Analytics {
+    pool: pg::Pool,
+}
+
+impl Store for Analytics {
+    const SERVICE: &'static str = ANALYTICS_SERVICE;
+
+    async fn store(&self, events: &[Event]) -> Result<(), pg::Error> {
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        minutes::add(&transaction, events).await?;
+        hours::upsert(&transaction, events).await?;
+        session::upsert(&transaction, "kpi_session", events).await?;
+        inference::upsert(&transaction, "kpi_inference", events).await?;
+        transaction.commit().await?;
+        Ok(())
+    }
+}
+
+/// Works off the queue and keeps the days right, until told to stop.
+pub(super) async fn run(
+    consumer: Box<dyn Consumer>,
+    pool: pg::Pool,
+    stop: CancellationToken,
+    options: Options,
+) {
+    let store = Analytics { pool: pool.clone() };
+    let computing = days::run(pool, stop.clone(), options);
+    let consuming = async {
+        hold::work_off(consumer, &store, &stop).await;
+        stop.cancel();
+    };
+    tokio::join!(consuming, computing);
+}

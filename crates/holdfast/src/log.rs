@@ -1,0 +1,51 @@
+//! Where log lines go and how they look, and whether spans are exported.
+//!
+//! Promise: whatever the operator wants to see, libraries that would log bodies or parameters are kept
+//! to what does not hold them.
+
+use std::io::IsTerminal as _;
+
+use clap::ValueEnum;
+use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::layer::SubscriberExt as _;
+use tracing_subscriber::util::SubscriberInitExt as _;
+use tracing_subscriber::{Layer as _, fmt};
+
+use crate::otlp;
+
+/// Below these, messages that the broker returned and the parameters of statements would be in the log.
+const NO_BODIES: [&str; 2] = [::cloud::LOG_DIRECTIVE, "tokio_postgres=warn"];
+
+/// How log lines look.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub(crate) enum Format {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// Starts the log. It goes to standard error, so that what a command prints can be piped.
+pub(crate) fn start(format: Format) -> otlp::Spans {
+    let mut filter = EnvFilter::try_from_env("HOLDFAST_LOG")
+        .unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn"));
+    for directive in NO_BODIES.iter().filter_map(|text| text.parse().ok()) {
+        filter = filter.add_directive(directive);
+    }
+    let lines =
+        fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let lines = match format {
+        Format::Text => lines.with_target(false).with_filter(filter).boxed(),
+        Format::Json => lines.json().with_filter(filter).boxed(),
+    };
+    let (export, spans, problem) = match otlp::from_environment() {
+        Ok((layer, spans)) => (layer, spans, None),
+        Err(error) => (None, otlp::Spans::default(), Some(error)),
+    };
+    let export = export.map(|layer| layer.with_filter(LevelFilter::INFO));
+    tracing_subscriber::registry().with(lines).with(export).init();
+    if let Some(error) = problem {
+        tracing::error!("spans cannot be exported: {error:#}");
+    }
+    spans
+}
