@@ -38,8 +38,8 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("node_publisher", node_publisher::run),
     ("event_parse", event_parse::run),
     ("ingress", ingress::run),
-    ("bus_publish", bus_publish::run),
     ("outbox_drain", outbox_drain::run),
+    ("bus_publish", bus_publish::run),
 ];
 
 fn main() -> ExitCode {

@@ -49,19 +49,19 @@ pub(crate) struct ConfigArg {
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct RunArgs {
-    /// What this process does: ingestion, relay, telemetry, analytics, media. Wins over cloud.roles.
-    #[arg(long, value_delimiter = ',')]
-    role: Vec<String>,
+pub(crate) struct DatabaseArg {
+    /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
+    #[arg(long)]
+    edge: bool,
     #[command(flatten)]
     config: ConfigArg,
 }
 
 #[derive(Debug, clap::Args)]
-pub(crate) struct DatabaseArg {
-    /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
-    #[arg(long)]
-    edge: bool,
+pub(crate) struct RunArgs {
+    /// What this process does: ingestion, relay, telemetry, analytics, media. Wins over cloud.roles.
+    #[arg(long, value_delimiter = ',')]
+    role: Vec<String>,
     #[command(flatten)]
     config: ConfigArg,
 }

@@ -97,9 +97,9 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Edge(command) => Box::pin(edge::run(command)).await,
         Command::Cloud(command) => Box::pin(cloud::run(command)).await,
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
+        Command::Outbox(command) => Box::pin(outbox::run(command)).await,
         Command::Bus(command) => Box::pin(bus::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
-        Command::Outbox(command) => Box::pin(outbox::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
     }

@@ -31,8 +31,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "bench",
         &[
-            "bus", "cloud", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge",
-            "lease", "testkit",
+            "bus", "cloud", "event", "lease", "spool", "settings", "mqtt", "pg", "rig", "node",
+            "edge", "testkit",
         ],
     ),
 ];
