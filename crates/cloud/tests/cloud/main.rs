@@ -7,6 +7,7 @@ mod batches;
 mod concurrency;
 mod consume;
 mod consume_late;
+mod consume_media;
 mod consume_world;
 mod dead_letters;
 mod ledger;
