@@ -96,7 +96,8 @@ async fn prepare(database: &pg::Options) -> Result<(), pg::Error> {
 impl Cloud {
     /// Brings the schema up to date, waiting for the database if need be, and starts everything.
     pub async fn start(config: Config) -> Result<Cloud, Error> {
-        Cloud::start_with(config, Work::all()).await
+        let work = Work::all(&config.consume);
+        Cloud::start_with(config, work).await
     }
 
     /// The same with other consumers.

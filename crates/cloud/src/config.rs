@@ -18,6 +18,8 @@ use settings::Section;
 pub use keys::{KEYS, SECTION};
 pub use wiring::{Bus, Relay, Role};
 
+use crate::consume;
+
 /// What the cloud was told.
 #[derive(Debug, Clone)]
 pub struct Config {
@@ -39,6 +41,8 @@ pub struct Config {
     pub relay: Relay,
     /// How long each part may take to finish when the cloud stops.
     pub stop_grace: Duration,
+    /// What the consumers do.
+    pub consume: consume::Options,
 }
 
 /// What a request may be, and how many there may be. All of it per replica.
@@ -111,6 +115,7 @@ impl Config {
             bus,
             relay: wiring::relay(section)?,
             stop_grace: section.get("stop_grace")?.duration()?,
+            consume: consume::Options::from_section(section)?,
         })
     }
 }
@@ -139,6 +144,7 @@ mod tests {
         assert_eq!(config.limits.body.decompressed_bytes, 32 << 20);
         assert_eq!((config.limits.body.records, config.limits.body.gaps), (5_000, 1_000));
         assert_eq!(config.dedupe_ttl, Duration::from_secs(72 * 3600));
+        assert_eq!(config.consume, consume::Options::default());
         assert!(!format!("{config:?}").contains("tulip"));
     }
 
@@ -173,5 +179,13 @@ mod tests {
         let config = load(&[URL, rabbitmq, broker, roles("relay")]).unwrap();
         assert_eq!(config.roles, [Role::Relay].into());
         assert!(!format!("{config:?}").contains("tulip"));
+        for (name, value, said) in [
+            ("HOLDFAST_CLOUD_TELEMETRY_WINDOWS", "1h,2h", "1m, 1h or 1d"),
+            ("HOLDFAST_CLOUD_TELEMETRY_LONGEST_WAIT", "5s", "telemetry.quiet"),
+            ("HOLDFAST_CLOUD_ANALYTICS_RANGES", "temperature C 27..18", "ends before"),
+        ] {
+            let error = load(&[URL, (name, value)]).unwrap_err().to_string();
+            assert!(error.contains(said), "{error}");
+        }
     }
 }

@@ -44,10 +44,11 @@ impl Work {
     }
 
     /// The cloud's own.
-    pub fn all() -> Vec<Work> {
+    pub fn all(options: &consume::Options) -> Vec<Work> {
         let work = |group: Group| {
+            let options = options.clone();
             Work::new(group.clone(), move |consumer, pool, stop| {
-                consume::run(group.clone(), consumer, pool, stop, consume::Options::default())
+                consume::run(group.clone(), consumer, pool, stop, options.clone())
             })
         };
         consume::groups().into_iter().map(work).collect()

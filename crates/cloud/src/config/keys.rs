@@ -147,4 +147,38 @@ pub const KEYS: &[Key] = &[
         "How long each part may take to finish what is under way when the cloud stops.",
     )
     .default("10s"),
+    Key::new(
+        "telemetry.windows",
+        Kind::Text,
+        "The windows whose aggregates are published: 1m, 1h, 1d, with commas between.",
+    )
+    .default("1h"),
+    Key::new(
+        "telemetry.quiet",
+        Kind::Duration { min_ms: 0, max_ms: DAY },
+        "A changed aggregate is published when its window has closed and it has not changed for this long.",
+    )
+    .default("30s"),
+    Key::new(
+        "telemetry.longest_wait",
+        Kind::Duration { min_ms: 0, max_ms: DAY },
+        "One that goes on changing is published after this long all the same.",
+    )
+    .default("10m"),
+    Key::new(
+        "analytics.ranges",
+        Kind::Text,
+        "The comfortable ranges: metric, unit and range, with commas between.",
+    )
+    .default("temperature C 18..27, humidity % 50..70, ammonia ppm 0..20"),
+    Key::new("media.source.url", Kind::Text, "The sites' object store, from which images are copied when both are configured: its S3 address."),
+    Key::new("media.source.bucket", Kind::Text, "The bucket.").default("media"),
+    Key::new("media.source.region", Kind::Text, "The region.").default("us-east-1"),
+    Key::new("media.source.access_key", Kind::Text, "The access key.").secret(),
+    Key::new("media.source.secret_key", Kind::Text, "The secret key.").secret(),
+    Key::new("media.store.url", Kind::Text, "The cloud's object store: its S3 address."),
+    Key::new("media.store.bucket", Kind::Text, "The bucket.").default("media"),
+    Key::new("media.store.region", Kind::Text, "The region.").default("us-east-1"),
+    Key::new("media.store.access_key", Kind::Text, "The access key.").secret(),
+    Key::new("media.store.secret_key", Kind::Text, "The secret key.").secret(),
 ];

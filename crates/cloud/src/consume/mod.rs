@@ -19,7 +19,7 @@ pub mod analytics;
 mod event;
 mod hold;
 mod inference;
-mod media;
+pub mod media;
 mod options;
 mod partitions;
 mod session;

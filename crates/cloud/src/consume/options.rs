@@ -3,12 +3,15 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use settings::Section;
+
 use super::Window;
 use super::analytics::ranges::Ranges;
 use super::debounce::Debounce;
+use super::media::bucket::Stores;
 
 /// What the consumers were told.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, PartialEq)]
 pub struct Options {
     /// The windows whose aggregates are published.
     pub windows: BTreeSet<Window>,
@@ -23,6 +26,8 @@ pub struct Options {
     pub poll: Duration,
     /// The ranges in which animals are comfortable.
     pub ranges: Ranges,
+    /// From where to where objects are copied; `None`: they stay where they are.
+    pub stores: Option<Stores>,
 }
 
 impl Default for Options {
@@ -37,6 +42,30 @@ impl Default for Options {
             ripen_days: Duration::from_secs(15),
             poll: Duration::from_millis(500),
             ranges: Ranges::default(),
+            stores: None,
         }
+    }
+}
+
+impl Options {
+    /// Takes the values of the cloud's section.
+    pub(crate) fn from_section(section: &Section) -> Result<Options, settings::Error> {
+        let text: String = section.get("telemetry.windows")?.parse()?;
+        let words = text.split(',').map(str::trim).filter(|word| !word.is_empty());
+        let windows = words.map(str::parse::<Window>).collect::<Result<BTreeSet<Window>, String>>();
+        let windows = windows.map_err(|why| section.refuse("telemetry.windows", why))?;
+        let debounce = Debounce {
+            quiet: section.get("telemetry.quiet")?.duration()?,
+            longest: section.get("telemetry.longest_wait")?.duration()?,
+        };
+        if debounce.longest < debounce.quiet {
+            let why = "is shorter than telemetry.quiet, which would then never be waited for";
+            return Err(section.refuse("telemetry.longest_wait", why));
+        }
+        let text: String = section.get("analytics.ranges")?.parse()?;
+        let ranges = text.parse::<Ranges>();
+        let ranges = ranges.map_err(|why| section.refuse("analytics.ranges", why))?;
+        let stores = Stores::from_section(section)?;
+        Ok(Options { windows, debounce, ranges, stores, ..Options::default() })
     }
 }

@@ -8,6 +8,7 @@ mod batches;
 mod docs;
 mod guard;
 mod health;
+mod query;
 mod quota;
 
 use std::sync::{Arc, LazyLock};
@@ -32,6 +33,22 @@ use quota::Quotas;
 /// Every route, and whether it is open without a token.
 pub const ROUTES: &[Route] = &[
     (Method::POST, "/api/v1/sync/batches", Open::Never),
+    (Method::GET, "/api/v1/telemetry", Open::Never),
+    (Method::GET, "/api/v1/telemetry/aggregates", Open::Never),
+    (Method::GET, "/api/v1/telemetry/latest", Open::Never),
+    (Method::GET, "/api/v1/sessions", Open::Never),
+    (Method::GET, "/api/v1/sessions/{session_id}", Open::Never),
+    (Method::GET, "/api/v1/media", Open::Never),
+    (Method::GET, "/api/v1/inference", Open::Never),
+    (Method::GET, "/api/v1/events", Open::Never),
+    (Method::GET, "/api/v1/kpis/metrics", Open::Never),
+    (Method::GET, "/api/v1/kpis/hours", Open::Never),
+    (Method::GET, "/api/v1/kpis/sessions", Open::Never),
+    (Method::GET, "/api/v1/kpis/inference", Open::Never),
+    (Method::GET, "/api/v1/kpis/batches", Open::Never),
+    (Method::GET, "/api/v1/sync/journal", Open::Never),
+    (Method::GET, "/api/v1/ledger/frontiers", Open::Never),
+    (Method::GET, "/api/v1/ledger/tombstones", Open::Never),
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
@@ -61,17 +78,23 @@ pub(crate) struct Service {
     pub(crate) ingests: bool,
 }
 
+/// Queries worked on at once; further ones are told to come back. Fewer than the pool has connections
+/// by default, so that ingestion is never without one.
+const QUERIES_AT_ONCE: usize = 4;
+
 /// What the handlers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
     service: Arc<Service>,
     places: Arc<Semaphore>,
+    queries: Arc<Semaphore>,
     quotas: Arc<Quotas>,
 }
 
 impl Http {
     pub(crate) fn new(service: Service) -> Http {
         Http {
+            queries: Arc::new(Semaphore::new(QUERIES_AT_ONCE)),
             places: Arc::new(Semaphore::new(service.limits.requests)),
             quotas: Arc::new(Quotas::new(service.limits)),
             service: Arc::new(service),
@@ -79,7 +102,7 @@ impl Http {
     }
 
     pub(crate) fn router(self) -> Router {
-        let mut router = Router::new();
+        let mut router = query::routes(Router::new());
         if self.service.ingests {
             router = router.route("/api/v1/sync/batches", post(batches::receive));
         }

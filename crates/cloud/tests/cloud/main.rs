@@ -5,10 +5,16 @@
 mod access;
 mod batches;
 mod concurrency;
+mod consume;
+mod consume_late;
+mod consume_media;
+mod consume_world;
 mod dead_letters;
 mod ledger;
 mod limits;
+mod matrix;
 mod outage;
+mod query;
 mod relay;
 mod relay_faults;
 mod relay_rabbitmq;

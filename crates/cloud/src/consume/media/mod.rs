@@ -1,5 +1,8 @@
-//! `cloud-media-store`: what is known about images.
+//! `cloud-media-store`: what is known about images, and copies of them when both object stores are
+//! configured.
 
+pub mod bucket;
+mod copy;
 mod objects;
 
 use bus::Consumer;
@@ -25,12 +28,22 @@ impl Store for Media {
     }
 }
 
-/// Works off the queue until told to stop.
+/// Works off the queue and copies objects, until told to stop.
 pub(super) async fn run(
     consumer: Box<dyn Consumer>,
     pool: pg::Pool,
     stop: CancellationToken,
-    _options: Options,
+    options: Options,
 ) {
-    hold::work_off(consumer, &Media { pool }, &stop).await;
+    let store = Media { pool: pool.clone() };
+    let copying = async {
+        if let Some(stores) = &options.stores {
+            copy::run(&pool, stores, options.poll, &stop).await;
+        }
+    };
+    let consuming = async {
+        hold::work_off(consumer, &store, &stop).await;
+        stop.cancel();
+    };
+    tokio::join!(consuming, copying);
 }
