@@ -17,7 +17,7 @@ use serde_json::{Value, json};
 use crate::bus::BrokerArgs;
 use crate::output::say;
 use crate::table;
-use place::{Place, Pace};
+use place::{Pace, Place};
 
 /// `holdfast dlq …`
 #[derive(Debug, Subcommand)]
@@ -179,7 +179,8 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     }
     let found = place.groups(&args.filter.wanted(), args.limit).await?;
     if args.json {
-        let all = json!({"groups": found.groups, "looked_at": found.looked_at, "total": found.total});
+        let all =
+            json!({"groups": found.groups, "looked_at": found.looked_at, "total": found.total});
         return say(&format!("{}\n", serde_json::to_string_pretty(&all)?));
     }
     if found.groups.is_empty() {

@@ -34,9 +34,8 @@ pub(crate) fn start(format: Format) -> otlp::Spans {
             filter = filter.add_directive(directive);
         }
     }
-    let lines = fmt::layer()
-        .with_writer(std::io::stderr)
-        .with_ansi(std::io::stderr().is_terminal());
+    let lines =
+        fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
     let lines = match format {
         Format::Text => lines.with_target(false).with_filter(filter).boxed(),
         Format::Json => lines.json().with_filter(filter).boxed(),

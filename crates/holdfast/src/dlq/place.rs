@@ -154,8 +154,7 @@ impl Place {
         let page: Vec<DeadLetter> = match &self.bus {
             Bus::Inline => {
                 let most = left.min(PAGE);
-                let kept =
-                    dead_letters::list(&self.database, wanted, cursor.row, most).await?;
+                let kept = dead_letters::list(&self.database, wanted, cursor.row, most).await?;
                 cursor.row = kept.last().map_or(cursor.row, |last| last.id);
                 kept.into_iter().map(|kept| kept.letter).collect()
             }
@@ -197,9 +196,8 @@ impl Place {
             Bus::Inline => {
                 let (database, Pace { limit, per_second, wait }) = (&self.database, pace);
                 let matched = dead_letters::count(database, wanted).await?;
-                let asked = dead_letters::request_replay(
-                    database, wanted, limit, per_second, audit_id,
-                );
+                let asked =
+                    dead_letters::request_replay(database, wanted, limit, per_second, audit_id);
                 let changed = asked.await?;
                 if wait {
                     let waited = self.wait_for(audit_id, changed).await;
@@ -263,9 +261,9 @@ fn filter(wanted: &Wanted) -> Filter {
         queue: wanted.queue.clone(),
         cause_code: wanted.cause_code.clone(),
         since: wanted.since,
-        test: wanted.tenant.map(|tenant| {
-            Test::new(move |letter| tenant_of(&letter.message.body) == Some(tenant))
-        }),
+        test: wanted
+            .tenant
+            .map(|tenant| Test::new(move |letter| tenant_of(&letter.message.body) == Some(tenant))),
         ..Filter::default()
     }
 }
