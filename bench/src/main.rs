@@ -9,6 +9,9 @@ mod event_parse;
 mod ingress;
 mod measure;
 mod node_publisher;
+mod outbox_drain;
+mod outbox_peers;
+mod outbox_tables;
 mod place;
 mod readings;
 mod report;
@@ -36,6 +39,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("event_parse", event_parse::run),
     ("ingress", ingress::run),
     ("bus_publish", bus_publish::run),
+    ("outbox_drain", outbox_drain::run),
 ];
 
 fn main() -> ExitCode {

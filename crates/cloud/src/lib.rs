@@ -23,12 +23,11 @@ pub mod ingest;
 mod maintenance;
 pub mod metrics;
 mod migration;
-mod rate;
 mod readiness;
 pub mod relay;
-pub mod tokens;
 pub mod trace;
 
+pub use api::tokens;
 pub use bus::rabbitmq::LOG_DIRECTIVE;
 pub use cloud::{Cloud, Error, Work, run, topology};
 pub use config::Config;

@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use axum::Router;
 use mqtt::Backoff;
 use pg::About;
 use tokio::net::TcpListener;
@@ -12,10 +13,11 @@ use tokio::task::JoinSet;
 
 use crate::config::Config;
 use crate::health::{Health, Line};
+use crate::http::Http;
 use crate::ingress::Writer;
 use crate::ingress::acknowledge::Uplink;
 use crate::ingress::gather::Pipeline;
-use crate::ingress::http::Http;
+use crate::ingress::http::Http as Backfill;
 use crate::ingress::mqtt::{MAX_HELD_MESSAGES, Receiver, Room};
 use crate::metrics::Metrics;
 use crate::signal::{Sayer, Signal, signal};
@@ -26,6 +28,8 @@ const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);
 /// Requests that are under way when the edge stops get this long.
 const HTTP_GOODBYE: Duration = Duration::from_secs(5);
+/// Operators have connections of their own: neither they nor ingress can take all of the other's.
+const OPERATOR_CONNECTIONS: usize = 3;
 
 /// Why the edge cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -144,18 +148,23 @@ impl Edge {
             Arc::clone(&metrics),
             stopping.clone(),
         ));
-        let service = Http {
+        let backfill = Backfill {
             writer,
             uplink,
-            health,
             metrics: Arc::clone(&metrics),
             places: Arc::new(Semaphore::new(config.max_uploads)),
-            stall_after: config.ingress.stall_after,
         };
+        let operators = pg::Pool::new(&pg::Options {
+            max_connections: OPERATOR_CONNECTIONS,
+            ..config.database.clone()
+        })?;
+        let stall_after = config.ingress.stall_after;
+        let service = Http::new(operators, Arc::clone(&health), Arc::clone(&metrics), stall_after);
+        let service = service.router(backfill.router());
         if let Some(sync) = &config.sync {
             let forwarder =
                 Forwarder::start(&config.database, sync, &config.replica, Arc::clone(&metrics))?;
-            others.spawn(forwarder.run(stopping.clone()));
+            others.spawn(forwarder.run(stopping.clone(), health));
         }
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");
@@ -182,12 +191,14 @@ impl Edge {
     }
 }
 
-async fn serve(listener: TcpListener, service: Http, stop: Signal) {
+async fn serve(listener: TcpListener, service: Router, stop: Signal) {
     let mut graceful = stop.clone();
     let mut hurry = stop;
-    let server = axum::serve(listener, service.router()).with_graceful_shutdown(async move {
+    let service = service.into_make_service_with_connect_info::<SocketAddr>();
+    let server = axum::serve(listener, service).with_graceful_shutdown(async move {
         graceful.heard().await;
     });
+
     tokio::select! {
         ended = server => if let Err(error) = ended {
             tracing::error!(%error, "HTTP ended");

@@ -16,6 +16,7 @@ pub(crate) struct Health {
     metrics: Arc<Metrics>,
     waiting: Mutex<Waiting>,
     connected: [AtomicBool; 2],
+    not_draining: Mutex<Option<String>>,
 }
 
 #[derive(Debug, Default)]
@@ -40,6 +41,7 @@ impl Health {
             metrics,
             waiting: Mutex::default(),
             connected: [const { AtomicBool::new(false) }; 2],
+            not_draining: Mutex::default(),
         }
     }
 
@@ -69,6 +71,15 @@ impl Health {
             self.metrics.broker_connected();
         }
         self.connected[line as usize].store(connected, Ordering::Relaxed);
+    }
+
+    /// The forwarder says, in a few words for anyone, why nothing leaves for the cloud; or that it does.
+    pub(crate) fn set_not_draining(&self, problem: Option<String>) {
+        *self.not_draining.lock().unwrap_or_else(PoisonError::into_inner) = problem;
+    }
+
+    pub(crate) fn not_draining(&self) -> Option<String> {
+        self.not_draining.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     pub(crate) fn connected(&self) -> bool {

@@ -15,6 +15,7 @@
 pub mod config;
 mod edge;
 mod health;
+mod http;
 pub mod ingress;
 mod maintenance;
 pub mod metrics;
@@ -25,5 +26,6 @@ pub mod sync;
 
 pub use config::Config;
 pub use edge::{Edge, Error, run};
+pub use http::{Open, ROUTES, openapi};
 pub use maintenance::sweep_dedupe;
 pub use migration::migrate;

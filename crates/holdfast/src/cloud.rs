@@ -32,7 +32,8 @@ pub(crate) enum TokenCommand {
     /// Make a token. It is printed once; the database has only its hash.
     #[command(after_help = "Examples:
   holdfast token create site-north --role edge --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002
-  holdfast token create ops --role admin --all-tenants --days 90")]
+  holdfast token create ops --role admin --all-tenants --days 90
+  holdfast token create anna --edge --role operator --all-tenants     for the outbox at a site")]
     Create(CreateArgs),
     /// Every token: what it is for, and when it was last used.
     List(ListArgs),
@@ -57,10 +58,19 @@ pub(crate) struct RunArgs {
 }
 
 #[derive(Debug, clap::Args)]
+pub(crate) struct DatabaseArg {
+    /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
+    #[arg(long)]
+    edge: bool,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
+#[derive(Debug, clap::Args)]
 pub(crate) struct CreateArgs {
     /// A name for people.
     name: String,
-    /// What it is for: admin, edge, operator or viewer.
+    /// What it is for: admin, edge (a site's forwarder), operator (acts), viewer (looks).
     #[arg(long)]
     role: Role,
     /// A tenant whose data it may touch; once for each.
@@ -73,7 +83,7 @@ pub(crate) struct CreateArgs {
     #[arg(long)]
     days: Option<u32>,
     #[command(flatten)]
-    config: ConfigArg,
+    database: DatabaseArg,
 }
 
 #[derive(Debug, clap::Args)]
@@ -82,7 +92,7 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    config: ConfigArg,
+    database: DatabaseArg,
 }
 
 #[derive(Debug, clap::Args)]
@@ -90,7 +100,7 @@ pub(crate) struct RevokeArgs {
     /// The token's id, as `holdfast token list` shows it.
     id: Uuid,
     #[command(flatten)]
-    config: ConfigArg,
+    database: DatabaseArg,
 }
 
 /// Runs a `cloud` command.
@@ -112,7 +122,7 @@ pub(crate) async fn run_token(command: TokenCommand) -> anyhow::Result<()> {
         TokenCommand::Create(args) => create(args).await,
         TokenCommand::List(args) => list(args).await,
         TokenCommand::Revoke(args) => {
-            let client = connect(&args.config).await?;
+            let client = connect(&args.database).await?;
             let token = tokens::revoke(&client, args.id).await?;
             say(&format!("{} ({}) is revoked\n", token.name, token.id))
         }
@@ -120,7 +130,7 @@ pub(crate) async fn run_token(command: TokenCommand) -> anyhow::Result<()> {
 }
 
 async fn create(args: CreateArgs) -> anyhow::Result<()> {
-    let client = connect(&args.config).await?;
+    let client = connect(&args.database).await?;
     let new = NewToken {
         name: args.name,
         role: args.role,
@@ -135,15 +145,13 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<()> {
-    let client = connect(&args.config).await?;
+    let client = connect(&args.database).await?;
     let tokens = tokens::list(&client).await?;
     if args.json {
         return say(&format!("{}\n", serde_json::to_string_pretty(&tokens)?));
     }
     if tokens.is_empty() {
-        return say(
-            "There is no token yet. Make one: holdfast token create NAME --role edge --tenant TENANT\n",
-        );
+        return say("There is no token yet. Make one: see holdfast token create --help\n");
     }
     let now = Timestamp::now();
     let mut rows = table::new(&["id", "name", "role", "tenants", "state", "last used"], &[]);
@@ -185,8 +193,14 @@ fn load(file: Option<&Path>) -> anyhow::Result<cloud::Config> {
     Ok(cloud::Config::load(file, crate::config::environment)?)
 }
 
-async fn connect(config: &ConfigArg) -> anyhow::Result<tokio_postgres::Client> {
-    let config = load(config.config.as_deref())?;
+async fn connect(from: &DatabaseArg) -> anyhow::Result<tokio_postgres::Client> {
+    let file = from.config.config.as_deref();
+    if from.edge {
+        let config = edge::Config::load(file, crate::config::environment)?;
+        edge::migrate(&config.database).await?;
+        return Ok(pg::connect(&config.database).await?);
+    }
+    let config = load(file)?;
     cloud::migrate(&config.database).await?;
     Ok(pg::connect(&config.database).await?)
 }

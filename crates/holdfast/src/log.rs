@@ -14,7 +14,7 @@ use tracing_subscriber::{Layer as _, fmt};
 use crate::otlp;
 
 /// Below these, messages that the broker returned and the parameters of statements would be in the log.
-const NO_BODIES: [&str; 2] = [::cloud::LOG_DIRECTIVE, "tokio_postgres=info"];
+const NO_BODIES: [&str; 2] = [::cloud::LOG_DIRECTIVE, "tokio_postgres=warn"];
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, ValueEnum)]
@@ -28,11 +28,9 @@ pub(crate) enum Format {
 /// Starts the log. It goes to standard error, so that what a command prints can be piped.
 pub(crate) fn start(format: Format) -> otlp::Spans {
     let mut filter = EnvFilter::try_from_env("HOLDFAST_LOG")
-        .unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn,tokio_postgres=warn"));
-    if std::env::var_os("HOLDFAST_LOG").is_some() {
-        for directive in NO_BODIES.iter().filter_map(|text| text.parse().ok()) {
-            filter = filter.add_directive(directive);
-        }
+        .unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn"));
+    for directive in NO_BODIES.iter().filter_map(|text| text.parse().ok()) {
+        filter = filter.add_directive(directive);
     }
     let lines =
         fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());

@@ -12,6 +12,7 @@ mod edge;
 mod link;
 mod log;
 mod otlp;
+mod outbox;
 mod output;
 mod shutdown;
 mod sim;
@@ -50,7 +51,10 @@ enum Command {
     /// The cloud: take in what edges send, relay and store it.
     #[command(subcommand)]
     Cloud(cloud::Command),
-    /// Who may use the cloud's API.
+    /// What waits at a site for the cloud: look, redrive dead letters, free stuck rows.
+    #[command(subcommand)]
+    Outbox(outbox::Command),
+    /// Who may use the API of the cloud, or of a site.
     #[command(subcommand)]
     Token(cloud::TokenCommand),
     /// The exchanges and queues on RabbitMQ.
@@ -95,6 +99,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
         Command::Bus(command) => Box::pin(bus::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
+        Command::Outbox(command) => Box::pin(outbox::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,
     }

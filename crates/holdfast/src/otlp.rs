@@ -49,7 +49,7 @@ impl Spans {
 /// The layer that exports, if a collector is named. Call it outside a runtime: the exporter has a thread of its own.
 pub(crate) fn from_environment() -> anyhow::Result<(Option<Export>, Spans)> {
     let named = |name: &&str| std::env::var_os(name).is_some_and(|value| !value.is_empty());
-    if !ENDPOINTS.iter().any(|name| named(&name)) {
+    if !ENDPOINTS.iter().any(named) {
         return Ok((None, Spans::default()));
     }
     let exporter = SpanExporter::builder()

@@ -20,16 +20,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("mqtt", &[]),
     ("pg", &[]),
     ("rig", &[]),
+    ("api", &["event", "settings", "pg"]),
     ("lease", &["pg"]),
     ("bus", &[]),
     ("node", &["event", "spool", "settings", "mqtt"]),
-    ("edge", &["event", "settings", "mqtt", "pg", "lease"]),
-    ("cloud", &["event", "settings", "pg", "lease", "bus"]),
+    ("edge", &["api", "event", "settings", "mqtt", "pg", "lease"]),
+    ("cloud", &["api", "event", "settings", "pg", "lease", "bus"]),
     ("testkit", &["rig", "pg"]),
-    ("holdfast", &["event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
+    ("holdfast", &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
     (
         "bench",
-        &["bus", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge", "testkit"],
+        &[
+            "bus", "cloud", "event", "spool", "settings", "mqtt", "pg", "rig", "node", "edge",
+            "lease", "testkit",
+        ],
     ),
 ];
 

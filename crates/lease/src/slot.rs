@@ -118,8 +118,9 @@ where
             return;
         }
         let (kept, settled) = self.set_aside(rows, *stop.borrow());
+        let mut all_written = true;
         if !settled.settles.is_empty() {
-            self.write(token, &settled.settles, stop).await;
+            all_written &= self.write(token, &settled.settles, stop).await;
         }
         if kept.is_empty() {
             self.unused(admission, &asks);
@@ -127,7 +128,11 @@ where
             return;
         }
         let handled = self.hand_over(admission, &asks, token, kept, stop).await;
-        self.write(token, &handled.settles, stop).await;
+        all_written &= self.write(token, &handled.settles, stop).await;
+        if !all_written {
+            self.note_unsure(&asks, &found);
+            return;
+        }
         let mut all = handled;
         all.lane_of.extend(settled.lane_of);
         all.settles.extend(settled.settles);
@@ -183,6 +188,16 @@ where
         } else if found.taken == 0 {
             let wait = found.wait.clamp(BRIEFLY, self.options.poll.max(BRIEFLY));
             lanes.wait(ask, found.head.clone(), self.now() + wait);
+        }
+    }
+
+    /// Nobody knows what became of the rows: another has taken them over, or the server crashed and
+    /// took the claim back, so that they wait again. The lanes are looked at from where they were.
+    fn note_unsure(&self, asks: &[Ask], found: &[Found]) {
+        let until = self.now() + BRIEFLY;
+        let mut lanes = lock(&self.desk.lanes);
+        for (ask, _) in asks.iter().zip(found).filter(|(_, found)| found.taken > 0) {
+            lanes.wait(ask, ask.mark.clone(), until);
         }
     }
 

@@ -17,13 +17,14 @@ const LONGEST_ERROR_PAUSE: Duration = Duration::from_secs(2);
 const SETTLE_AFTER_STOP: Duration = Duration::from_secs(5);
 
 impl<T, H> Shared<T, H> {
-    /// Writes outcomes and counts them; tries until the database takes them.
+    /// Writes outcomes and counts them; tries until the database takes them. True when all of them
+    /// changed their rows.
     pub(crate) async fn write(
         &self,
         token: Uuid,
         settles: &[Settle],
         stop: &watch::Receiver<bool>,
-    ) {
+    ) -> bool {
         let queue = self.queue.name;
         let written = self.until_done(stop, || self.queue.settle(&self.pool, token, settles)).await;
         let (ours, first_try) = match written {
@@ -31,9 +32,10 @@ impl<T, H> Shared<T, H> {
             Err(error) => {
                 let rows = settles.len();
                 tracing::error!(queue, rows, %error, "outcomes were not written; the leases expire");
-                return;
+                return false;
             }
         };
+        let all = ours == settles.len() as u64;
         let mut fenced = (settles.len() as u64).saturating_sub(ours);
         if fenced > 0 && !first_try {
             // The try before may have gone through and its answer been lost.
@@ -46,7 +48,7 @@ impl<T, H> Shared<T, H> {
             self.desk.tally.fenced.fetch_add(fenced, Ordering::Relaxed);
         }
         if fenced == settles.len() as u64 {
-            return;
+            return all;
         }
         let (meter, tally) = (&self.meter, &self.desk.tally);
         for settle in settles {
@@ -59,6 +61,7 @@ impl<T, H> Shared<T, H> {
             counter.increment(1);
             count.fetch_add(1, Ordering::Relaxed);
         }
+        all
     }
 
     /// Repeats a write until it goes through, fails for good, or a stop has waited long enough. The

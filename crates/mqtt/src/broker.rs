@@ -111,6 +111,8 @@ impl Broker {
         let seconds = session.keepalive.as_secs().max(1);
         options.set_keep_alive(u16::try_from(seconds).unwrap_or(u16::MAX));
         options.set_max_packet_size(session.max_packet_bytes, session.max_packet_bytes);
+        // What waits goes out in one write, not in one for each message.
+        options.set_max_request_batch(usize::from(session.inflight));
         if session.manual_acks {
             options.set_ack_mode(AckMode::Manual);
         }

@@ -119,9 +119,9 @@ async fn start_forwarder(
     }));
     let (started, has_started) = oneshot::channel();
     let (ending, ended) = oneshot::channel();
-    // One thread reads, compresses and decides, the worker speaks to the broker: neither waits for the other.
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build()?;
+    // One thread reads, compresses, decides and speaks to the broker: handing every message from one thread to another and every
+    // PUBACK back costs more than what they could do at the same time.
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     let forward = move || {
         runtime.block_on(async move {
             match Forwarder::start(config, spool, epoch, vitals) {

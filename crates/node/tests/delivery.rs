@@ -37,7 +37,7 @@ async fn every_record_arrives_once_and_leaves_the_spool() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_backlog_from_before_the_link_is_backfilled() {
-    let mut site = Site::new("").await;
+    let mut site = Site::new("forward.resend_after = \"1h\"").await;
     site.link.set(Mode::Cut);
     site.start_node().await;
     site.sampler().samples(3_000);

@@ -53,7 +53,7 @@ impl Options {
     }
 
     /// Checks the options and makes the client's configuration and TLS from them.
-    fn resolve(&self) -> Result<(Config, Tls), Error> {
+    pub(crate) fn resolve(&self) -> Result<(Config, Tls), Error> {
         let mut config: Config = self.url.parse().map_err(Error::Address)?;
         config
             .application_name(self.application_name.as_str())
@@ -97,7 +97,7 @@ impl std::fmt::Debug for Options {
     }
 }
 
-enum Tls {
+pub(crate) enum Tls {
     Off,
     On(MakeRustlsConnect),
 }
@@ -170,7 +170,7 @@ impl std::fmt::Debug for Pool {
 }
 
 /// One connection of its own, outside any pool, for work that belongs to a session: a migration, a
-/// session lock, LISTEN. It ends when the client is dropped.
+/// session lock. It ends when the client is dropped.
 pub async fn connect(options: &Options) -> Result<tokio_postgres::Client, Error> {
     let (config, tls) = options.resolve()?;
     let connecting = async {

@@ -56,6 +56,12 @@ async fn encrypted(options: &Options) -> Result<bool, Error> {
     let alone: bool = pg::connect(options).await?.query_one(statement, &[]).await?.get(0);
     let pooled: bool = Pool::new(options)?.get().await?.query_one(statement, &[]).await?.get(0);
     assert_eq!(alone, pooled);
+    // A listener notices the same server in the same way.
+    let listening = tokio::sync::Notify::new();
+    tokio::select! {
+        ended = pg::listen(options, "tls", || listening.notify_one()) => ended?,
+        () = listening.notified() => {}
+    }
     Ok(alone)
 }
 

@@ -48,7 +48,7 @@ pub use error::Error;
 pub use gaps::{Gap, GapReason, MAX_GAPS};
 pub use inspect::{Inspection, MAX_LISTED_DAMAGE, Report, SegmentReport};
 pub use queue::{Done, QUEUE_BYTES, QUEUE_JOBS};
-pub use reader::{Item, Reader};
+pub use reader::{Item, Reader, Seen};
 pub use recover::Recovery;
 pub use segment::Summary;
 pub use spool::{Spool, Stats};

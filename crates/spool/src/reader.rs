@@ -3,6 +3,8 @@
 //! A reader holds one window of 64 KiB (or one frame) and one open file. It survives segments being sealed, deleted or dropped
 //! beneath it: what is gone comes as [`Item::Gap`] if it was not acked. An I/O error is returned and the reader stays where it
 //! is; it is never taken for damage. Damage that is found is remembered in `gaps`, so that it is declared once and survives.
+//!
+//! What a reader has in its window it gives, also if retention drops the segment at that moment: a record that is read is not lost.
 
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
@@ -32,6 +34,35 @@ pub enum Item {
     Gap(Gap),
 }
 
+/// One thing that a reader meets, in the reader's own memory. The fields are those of [`Item`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Seen<'a> {
+    /// A record.
+    Record {
+        /// Its sequence.
+        seq: u64,
+        /// When it was written, in ms since 1970.
+        written_at_ms: i64,
+        /// The class it was appended with.
+        class: u8,
+        /// Its bytes, as they were appended.
+        bytes: &'a [u8],
+    },
+    /// Records that are not there.
+    Gap(Gap),
+}
+
+impl From<Seen<'_>> for Item {
+    fn from(seen: Seen<'_>) -> Item {
+        match seen {
+            Seen::Record { seq, written_at_ms, class, bytes } => {
+                Item::Record { seq, written_at_ms, class, bytes: bytes.to_vec() }
+            }
+            Seen::Gap(gap) => Item::Gap(gap),
+        }
+    }
+}
+
 /// A position in the spool. Many may be open at once.
 pub struct Reader {
     inner: Arc<Inner>,
@@ -44,6 +75,16 @@ struct OpenFile {
     scanner: Scanner<Box<dyn DiskFile>>,
     /// Where frames end, if the table of segments does not say it.
     own_end: u64,
+    /// What the table of segments said when the window was filled.
+    place: Place,
+}
+
+/// What became of a look into a segment.
+enum Look {
+    Taken,
+    Refused,
+    /// The table of segments has changed.
+    PlanAgain,
 }
 
 impl Reader {
@@ -67,19 +108,47 @@ impl Reader {
         reason = "an iterator ends; a reader waits and goes on"
     )]
     pub fn next(&mut self) -> Result<Option<Item>, Error> {
+        let mut item = None;
+        self.offer(|seen| {
+            item = Some(seen.into());
+            true
+        })?;
+        Ok(item)
+    }
+
+    /// Shows the next record or gap to `take`, without a copy, and moves on if `take` returns true. Returns whether it has moved:
+    /// not, if everything synced has been read.
+    pub fn offer(&mut self, mut take: impl FnMut(Seen<'_>) -> bool) -> Result<bool, Error> {
         loop {
-            let plan = self.inner.state().plan(self.next);
-            match plan {
-                Plan::AtHead => return Ok(None),
-                Plan::Skip(seq) => self.next = seq,
-                Plan::Gap(gap) => return Ok(Some(self.give_gap(gap))),
-                Plan::Read(place) => {
-                    if let Some(item) = self.read(&place)? {
-                        return Ok(Some(item));
+            let look = if let Some(place) = self.place_in_window() {
+                self.look(&place, &mut take)?
+            } else {
+                let plan = self.inner.state().plan(self.next);
+                match plan {
+                    Plan::AtHead => return Ok(false),
+                    Plan::Skip(seq) => {
+                        self.next = seq;
+                        Look::PlanAgain
                     }
+                    Plan::Gap(gap) => self.offer_gap(gap, &mut take),
+                    Plan::Read(place) => self.look(&place, &mut take)?,
                 }
+            };
+            match look {
+                Look::Taken => return Ok(true),
+                Look::Refused => return Ok(false),
+                Look::PlanAgain => {}
             }
         }
+    }
+
+    /// The place that is being read, while the next frame begins in memory: asking for a plan costs a lock and three searches.
+    fn place_in_window(&self) -> Option<Place> {
+        let open = self.open.as_ref()?;
+        let within = open.scanner.expected == self.next
+            && self.next < open.place.bound.min(open.place.next_gap)
+            && open.scanner.holds_header();
+        within.then_some(open.place)
     }
 
     /// Waits until there is something to read, at most `timeout`. Returns whether there is.
@@ -98,24 +167,32 @@ impl Reader {
         state.synced >= self.next
     }
 
-    fn give_gap(&mut self, gap: Gap) -> Item {
+    fn offer_gap(&mut self, gap: Gap, take: &mut impl FnMut(Seen<'_>) -> bool) -> Look {
         self.inner.state().found(gap);
+        if !take(Seen::Gap(gap)) {
+            return Look::Refused;
+        }
         self.next = gap.to_seq + 1;
-        Item::Gap(gap)
+        Look::Taken
     }
 
-    /// Reads in one segment. `None`: look again, the table of segments has changed.
-    fn read(&mut self, place: &Place) -> Result<Option<Item>, Error> {
+    /// Reads in one segment.
+    fn look(
+        &mut self,
+        place: &Place,
+        take: &mut impl FnMut(Seen<'_>) -> bool,
+    ) -> Result<Look, Error> {
         let usable = self
             .open
             .as_ref()
             .is_some_and(|open| open.base == place.base && open.scanner.expected <= self.next);
         if !usable && !self.open_place(place)? {
-            return Ok(None);
+            return Ok(Look::PlanAgain);
         }
         let Some(open) = self.open.as_mut() else {
-            return Ok(None);
+            return Ok(Look::PlanAgain);
         };
+        open.place = *place;
         open.scanner.bound = place.bound;
         open.scanner.end = place.data_end.unwrap_or(open.own_end);
         let ceiling = place.bound.min(place.next_gap) - 1;
@@ -127,13 +204,18 @@ impl Reader {
             match found {
                 Found::Frame(header) if header.seq < self.next => {}
                 Found::Frame(header) => {
-                    self.next = header.seq + 1;
-                    return Ok(Some(Item::Record {
+                    let taken = take(Seen::Record {
                         seq: header.seq,
                         written_at_ms: header.written_at_ms,
                         class: header.class,
-                        bytes: open.scanner.payload(&header).to_vec(),
-                    }));
+                        bytes: open.scanner.payload(&header),
+                    });
+                    if !taken {
+                        open.scanner.step_back(&header);
+                        return Ok(Look::Refused);
+                    }
+                    self.next = header.seq + 1;
+                    return Ok(Look::Taken);
                 }
                 Found::Damage(damage) if damage.to_seq < self.next => {}
                 Found::Damage(damage) => {
@@ -147,7 +229,7 @@ impl Reader {
                 }
             }
         };
-        Ok(Some(self.give_gap(gap)))
+        Ok(self.offer_gap(gap, take))
     }
 
     /// Opens the segment at its first frame. `false`: plan again.
@@ -178,7 +260,7 @@ impl Reader {
         }
         let salt = inner.salt(place.base);
         let scanner = Scanner::new(file, salt, place.base, segment::HEADER_BYTES, own_end);
-        self.open = Some(OpenFile { base: place.base, scanner, own_end });
+        self.open = Some(OpenFile { base: place.base, scanner, own_end, place: *place });
         Ok(planned)
     }
 }

@@ -159,6 +159,18 @@ impl<S: Source> Scanner<S> {
         self.window.get(start..start + to_usize(header.payload_len.into())).unwrap_or_default()
     }
 
+    /// Whether the header of the next frame can be had without reading.
+    pub(crate) fn holds_header(&self) -> bool {
+        let skip = self.offset.checked_sub(self.window_at).map(to_usize);
+        skip.is_some_and(|skip| skip.saturating_add(HEADER_BYTES) <= self.window.len())
+    }
+
+    /// Goes back before the frame that the last step returned.
+    pub(crate) fn step_back(&mut self, header: &Header) {
+        self.offset = self.frame_at;
+        self.expected = header.seq;
+    }
+
     /// The next frame, damage or end. Frames below `skip_below` are walked over without reading their payload.
     pub(crate) fn step(&mut self, skip_below: u64) -> io::Result<Found> {
         if self.expected >= self.bound || self.offset >= self.end {

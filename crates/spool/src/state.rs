@@ -66,7 +66,7 @@ pub(crate) enum Plan {
 }
 
 /// Where in which segment to read.
-#[derive(Debug)]
+#[derive(Debug, Clone, Copy)]
 pub(crate) struct Place {
     pub(crate) base: u64,
     pub(crate) sealed: bool,

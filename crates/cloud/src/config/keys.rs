@@ -23,9 +23,9 @@ pub const KEYS: &[Key] = &[
     Key::new(
         "database.max_connections",
         Kind::Integer { min: 3, max: 200 },
-        "The most connections to Postgres.",
+        "The most connections to Postgres. The relay has some of its own.",
     )
-    .default("10"),
+    .default("20"),
     Key::new("http.listen", Kind::HostPort, "Where the API, health and metrics are served.")
         .default("127.0.0.1:8091"),
     Key::new(

@@ -1,19 +1,15 @@
 //! Who may ask: the one place where tokens are checked.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 
+use api::open::is_open;
 use axum::extract::{ConnectInfo, Request, State};
-use axum::http::header::{AUTHORIZATION, FORWARDED, HeaderName};
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::StatusCode;
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 
 use super::refused::Refused;
-use super::{Http, Open, ROUTES};
-use crate::tokens::{Lookup, Token, TokenHash};
-
-const FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for");
+use super::{Http, ROUTES};
 
 /// Lets a request through to an open route, or with the token it came with.
 pub(super) async fn guard(
@@ -22,10 +18,10 @@ pub(super) async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    if is_open(&request, peer) {
+    if is_open(ROUTES, &request, peer) {
         return next.run(request).await;
     }
-    let response = match http.authenticate(request.headers()).await {
+    let response = match http.service.tokens.authenticate(request.headers()).await {
         Ok(token) => {
             request.extensions_mut().insert(token);
             next.run(request).await
@@ -34,47 +30,6 @@ pub(super) async fn guard(
     };
     http.service.metrics.answered(response.status().as_str());
     response
-}
-
-fn is_open(request: &Request, peer: SocketAddr) -> bool {
-    let route = ROUTES
-        .iter()
-        .find(|(method, path, _)| request.method() == method && request.uri().path() == *path);
-    match route {
-        None | Some((_, _, Open::Never)) => false,
-        Some((_, _, Open::ToAll)) => true,
-        // A proxy on this machine brings requests from elsewhere, and says so.
-        Some((_, _, Open::ToThisMachine)) => {
-            let headers = request.headers();
-            peer.ip().is_loopback()
-                && !headers.contains_key(FORWARDED)
-                && !headers.contains_key(FORWARDED_FOR)
-        }
-    }
-}
-
-impl Http {
-    async fn authenticate(&self, headers: &HeaderMap) -> Result<Arc<Token>, Refused> {
-        let expected = "expected Authorization: Bearer with a token of this cloud";
-        let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
-        let presented = header.and_then(|text| {
-            let (scheme, token) = text.split_once(' ')?;
-            scheme.eq_ignore_ascii_case("bearer").then_some(token.trim())
-        });
-        let hash = presented
-            .and_then(TokenHash::of_presented)
-            .ok_or_else(|| Refused::unauthorized(expected))?;
-        let found = self.service.tokens.find(&hash).await.map_err(|error| {
-            tracing::warn!(%error, "a token could not be looked up");
-            Refused::unavailable("unavailable", "tokens cannot be looked up at the moment")
-        })?;
-        match found {
-            Lookup::Valid(token) => Ok(token),
-            Lookup::Revoked => Err(Refused::unauthorized("this token has been revoked")),
-            Lookup::Expired => Err(Refused::unauthorized("this token has expired")),
-            Lookup::Unknown => Err(Refused::unauthorized(expected)),
-        }
-    }
 }
 
 /// Behind the guard: only whoever has a token learns which routes there are.

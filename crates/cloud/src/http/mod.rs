@@ -9,10 +9,12 @@ mod docs;
 mod guard;
 mod health;
 mod quota;
-mod refused;
 
 use std::sync::{Arc, LazyLock};
 
+pub use api::open::Open;
+use api::open::Route;
+use api::refused;
 use axum::Router;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
@@ -28,7 +30,7 @@ use crate::tokens::Tokens;
 use quota::Quotas;
 
 /// Every route, and whether it is open without a token.
-pub const ROUTES: &[(Method, &str, Open)] = &[
+pub const ROUTES: &[Route] = &[
     (Method::POST, "/api/v1/sync/batches", Open::Never),
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
@@ -36,17 +38,6 @@ pub const ROUTES: &[(Method, &str, Open)] = &[
     (Method::GET, "/api/v1/openapi.json", Open::ToAll),
     (Method::GET, "/api/docs", Open::ToAll),
 ];
-
-/// Who may ask without a token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Open {
-    /// Nobody.
-    Never,
-    /// Whoever is on this machine.
-    ToThisMachine,
-    /// Everyone: it shows nothing of any tenant.
-    ToAll,
-}
 
 /// The OpenAPI document.
 pub fn openapi() -> &'static Value {

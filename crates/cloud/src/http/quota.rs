@@ -6,10 +6,10 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::rate::Bucket;
 use uuid::Uuid;
 
 use crate::config::Limits;
-use crate::rate::Bucket;
 
 /// Idle tokens are forgotten when there are this many.
 const MANY: usize = 1_024;

@@ -16,7 +16,7 @@ use event::id::{Epoch, EventId, NodeId, TenantId};
 use event::ledger::{Digest, Frontier, Seen, block_of};
 
 use super::page::{Page, digest_of, mark, page_of};
-use super::request::{Code, Event, Item, Refusal, Tombstone};
+use super::request::{Code, Event, Item, Reason, Refusal, Tombstone};
 
 /// A stream of a tenant in one life of its spool.
 pub(crate) type Stream = (TenantId, NodeId, Epoch);
@@ -80,6 +80,8 @@ pub struct Tally {
     pub tombstones: u64,
     /// Sequences newly declared lost.
     pub lost: u64,
+    /// Sequences newly accounted for by what the edge keeps.
+    pub accounted: u64,
 }
 
 impl Tally {
@@ -91,6 +93,7 @@ impl Tally {
         self.replayed += other.replayed;
         self.tombstones += other.tombstones;
         self.lost += other.lost;
+        self.accounted += other.accounted;
         for (code, count) in &other.rejected {
             *self.rejected.entry(*code).or_default() += count;
         }
@@ -238,11 +241,20 @@ impl<'a> Plan<'a> {
     fn bury(&mut self, tombstone: &Tombstone, state: &mut State) -> Result<(), Refusal> {
         let stream = (tombstone.tenant_id, tombstone.stream.clone(), tombstone.epoch);
         let account = state.accounts.entry(stream).or_default();
-        let (from, to) = (tombstone.gap.from_seq, tombstone.gap.to_seq);
-        match account.frontier.declare_lost(from, to) {
-            Ok(lost) => {
-                account.changed |= lost > 0;
-                self.tally.lost += lost;
+        let (from, to) = (tombstone.range.from_seq, tombstone.range.to_seq);
+        let counted = match tombstone.reason {
+            Reason::Lost(_) => account.frontier.declare_lost(from, to),
+            // The edge has it, or its event: nothing is lost, and the page's slot stays free for an
+            // event that comes under this sequence after all.
+            Reason::Quarantined | Reason::Duplicate => account.frontier.observe_range(from, to),
+        };
+        match counted {
+            Ok(new) => {
+                account.changed |= new > 0;
+                match tombstone.reason {
+                    Reason::Lost(_) => self.tally.lost += new,
+                    Reason::Quarantined | Reason::Duplicate => self.tally.accounted += new,
+                }
                 self.tally.tombstones += 1;
                 Ok(())
             }

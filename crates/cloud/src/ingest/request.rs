@@ -10,7 +10,7 @@ mod tombstone;
 
 pub use event::{BadEvent, Event, Item, Place};
 pub use frame::{BadBatch, parse};
-pub use tombstone::{BadTombstone, Origin, Tombstone};
+pub use tombstone::{BadTombstone, Origin, Range, Reason, Tombstone};
 
 use ::event::{Invalid, InvalidKind};
 

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use cloud::Cloud;
 use event::farm::Envelope;
-use event::id::{DeviceId, Epoch};
+use event::id::{DeviceId, Epoch, TenantId};
 use serde_json::{Value, json};
 use testkit::eventually;
 
@@ -12,7 +13,7 @@ use crate::wiring::{Store, analytics, telemetry};
 
 pub(crate) const ALL: (&str, &str) = ("ROLES", "ingestion,relay,telemetry,analytics,media");
 
-/// Readings of some devices, in turn, each with its place in the ledger.
+/// Readings of some devices of the site's tenant, in turn, each with its place in the ledger.
 pub(crate) fn readings(
     site: &Site,
     devices: &[DeviceId],
@@ -20,8 +21,18 @@ pub(crate) fn readings(
     from: u64,
     count: u64,
 ) -> Vec<Value> {
+    readings_of(site.tenant, devices, epoch, from, count)
+}
+
+pub(crate) fn readings_of(
+    tenant: TenantId,
+    devices: &[DeviceId],
+    epoch: Epoch,
+    from: u64,
+    count: u64,
+) -> Vec<Value> {
     let reading = |seq: u64| {
-        let mut event = site.reading();
+        let mut event = crate::site::reading(tenant);
         let device = usize::try_from(seq).unwrap() % devices.len();
         event["device_id"] = json!(devices[device]);
         placed(event, "barn-7", epoch, seq)
@@ -37,6 +48,12 @@ pub(crate) fn ids(events: &[Value]) -> BTreeMap<String, Vec<String>> {
         keys.entry(key).or_default().push(event["event_id"].as_str().unwrap().to_owned());
     }
     keys
+}
+
+/// What `/readyz` says.
+pub(crate) async fn ready(cloud: &Cloud) -> (u16, String) {
+    let answer = http().get(format!("http://{}/readyz", cloud.http())).send().await.unwrap();
+    (answer.status().as_u16(), answer.text().await.unwrap())
 }
 
 pub(crate) async fn outbox_is_empty(site: &Site) {
@@ -87,10 +104,7 @@ async fn one_poison_event_in_a_thousand_and_the_others_get_through_in_order() {
     let poisoned = poison["event_id"].as_str().unwrap();
     assert_eq!(site.text(dead).await, format!("{poisoned} unroutable 1 NO_EXCHANGE"));
     eventually(LONG, "readiness names the dead letter", async || {
-        let ready =
-            http().get(format!("http://{}/readyz", site.cloud.http())).send().await.unwrap();
-        let status = ready.status();
-        let text = ready.text().await.unwrap();
+        let (status, text) = ready(&site.cloud).await;
         if status == 200 && text.contains("relay: 1 dead letters") { Ok(()) } else { Err(text) }
     })
     .await

@@ -69,22 +69,30 @@ impl Store {
     /// Works on a group's messages into this store.
     pub(crate) fn work(&self, group: Group) -> Work {
         let store = self.clone();
-        Work::new(group, move |consumer, _, stop| keep(store.clone(), consumer, stop))
+        Work::new(group, move |consumer, _, stop| store.keep(consumer, stop))
     }
-}
 
-async fn keep(store: Store, mut consumer: Box<dyn Consumer>, stop: CancellationToken) {
-    loop {
-        let batch = tokio::select! {
-            batch = consumer.next() => batch,
-            () = stop.cancelled() => return,
-        };
-        let Ok(batch) = batch else { return };
-        for delivery in batch.deliveries() {
-            store.put(&delivery.message);
+    /// Stores what the consumer gives, until told to stop or it is closed.
+    pub(crate) fn keep(
+        &self,
+        mut consumer: Box<dyn Consumer>,
+        stop: CancellationToken,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let store = self.clone();
+        async move {
+            loop {
+                let batch = tokio::select! {
+                    batch = consumer.next() => batch,
+                    () = stop.cancelled() => return,
+                };
+                let Ok(batch) = batch else { return };
+                for delivery in batch.deliveries() {
+                    store.put(&delivery.message);
+                }
+                // A commit that is lost means that they come again.
+                let _ = batch.commit().await;
+            }
         }
-        // A commit that is lost means that they come again.
-        let _ = batch.commit().await;
     }
 }
 

@@ -1,19 +1,20 @@
-//! Backfill over HTTP, health and metrics.
+//! Backfill over HTTP.
 //!
 //! Promises: nothing is read before the sender is known and there is a place for it; no more is
 //! read than the limit; the ack follows the commit. A secret is compared in constant time, and
 //! never logged. The code behind it is the same as for MQTT.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
+use api::Refused;
+use axum::Router;
 use axum::body::{Body, to_bytes};
 use axum::extract::{Path, State};
-use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
-use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::http::header::{AUTHORIZATION, CONTENT_LENGTH, CONTENT_TYPE};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
-use axum::{Json, Router};
+use axum::routing::post;
 use event::id::NodeId;
 use event::names::Topic;
 use event::wire::{Batch, Limits, WireError, decode};
@@ -23,82 +24,43 @@ use super::acknowledge::Uplink;
 use super::check::Content;
 use super::write::{Error, Writer};
 use super::{Incoming, Reason, Source};
-use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::registry::SecretHash;
 
 /// How long a body may take to arrive; a slow sender must not keep a place.
 const BODY_WITHIN: Duration = Duration::from_secs(60);
-/// How long readiness waits for the database.
-const READY_WITHIN: Duration = Duration::from_secs(3);
-const RETRY_SECONDS: &str = "1";
+/// How long a sender waits when every place is taken.
+const BUSY_WAIT: Duration = Duration::from_secs(1);
 
 /// What the handlers share.
 #[derive(Debug, Clone)]
 pub(crate) struct Http {
     pub(crate) writer: Writer,
     pub(crate) uplink: Arc<Uplink>,
-    pub(crate) health: Arc<Health>,
     pub(crate) metrics: Arc<Metrics>,
     pub(crate) places: Arc<Semaphore>,
-    pub(crate) stall_after: Duration,
 }
 
 impl Http {
+    /// The one route, which knows its senders by their own secrets.
     pub(crate) fn router(self) -> Router {
-        Router::new()
-            .route("/api/v1/nodes/{node_id}/backfill", post(backfill))
-            .route("/healthz", get(|| async { "ok\n" }))
-            .route("/readyz", get(ready))
-            .route("/metrics", get(metrics))
-            .with_state(self)
+        Router::new().route("/api/v1/nodes/{node_id}/backfill", post(backfill)).with_state(self)
     }
 }
 
-/// A refusal, in the form that every endpoint uses.
-struct Refused {
-    status: StatusCode,
-    code: &'static str,
-    message: String,
-    field: Option<String>,
+fn unauthorized() -> Refused {
+    Refused::unauthorized("expected Authorization: Bearer with the node's secret")
 }
 
-impl Refused {
-    fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refused {
-        Refused { status, code, message: message.into(), field: None }
-    }
-
-    fn unauthorized() -> Refused {
-        let message = "expected Authorization: Bearer with the node's secret";
-        Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
-    }
-
-    fn too_large(limit: usize) -> Refused {
-        let message = format!("the body is more than the limit of {limit} bytes");
-        Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
-    }
-
-    /// The database is away, or we are wrong: both are an outage for the node, which keeps what it
-    /// has.
-    fn unavailable(error: &Error) -> Refused {
-        tracing::warn!(%error, "backfill could not be stored");
-        let message = "the edge cannot store anything at the moment; nothing was taken";
-        Refused::new(StatusCode::SERVICE_UNAVAILABLE, "unavailable", message)
-    }
+fn too_large(limit: usize) -> Refused {
+    Refused::too_large(format!("the body is more than the limit of {limit} bytes"))
 }
 
-impl IntoResponse for Refused {
-    fn into_response(self) -> Response {
-        let body = serde_json::json!({
-            "error": {"code": self.code, "message": self.message, "field": self.field}
-        });
-        let mut response = (self.status, Json(body)).into_response();
-        if matches!(self.status, StatusCode::TOO_MANY_REQUESTS | StatusCode::SERVICE_UNAVAILABLE) {
-            let headers = response.headers_mut();
-            headers.insert(RETRY_AFTER, HeaderValue::from_static(RETRY_SECONDS));
-        }
-        response
-    }
+/// The database is away, or we are wrong: both are an outage for the node, which keeps what it has.
+fn unavailable(error: &Error) -> Refused {
+    tracing::warn!(%error, "backfill could not be stored");
+    let message = "the edge cannot store anything at the moment; nothing was taken";
+    Refused::unavailable("unavailable", message)
 }
 
 async fn backfill(
@@ -123,24 +85,24 @@ impl Http {
         headers: &HeaderMap,
         body: Body,
     ) -> Result<String, Refused> {
-        let node: NodeId = node.parse().map_err(|_| Refused::unauthorized())?;
+        let node: NodeId = node.parse().map_err(|_| unauthorized())?;
         self.authorize(&node, headers).await?;
         let limits = Source::Http.limits();
         let stated =
             headers.get(CONTENT_LENGTH).and_then(|value| value.to_str().ok()?.parse().ok());
         if stated.is_some_and(|stated: usize| stated > limits.wire_bytes) {
-            return Err(Refused::too_large(limits.wire_bytes));
+            return Err(too_large(limits.wire_bytes));
         }
         let _place = self.places.try_acquire().map_err(|_| {
             let message = "as many uploads as allowed are under way: come back later";
-            Refused::new(StatusCode::TOO_MANY_REQUESTS, "busy", message)
+            Refused::new(StatusCode::TOO_MANY_REQUESTS, "busy", message).after(BUSY_WAIT)
         })?;
         let body = tokio::time::timeout(BODY_WITHIN, to_bytes(body, limits.wire_bytes))
             .await
             .map_err(|_| {
                 Refused::new(StatusCode::BAD_REQUEST, "slow", "the body did not arrive in time")
             })?
-            .map_err(|_| Refused::too_large(limits.wire_bytes))?;
+            .map_err(|_| too_large(limits.wire_bytes))?;
         self.metrics.message("http");
         let topic = Topic::Backfill(node.clone()).to_string();
         let incoming = Incoming::new(Source::Http, topic, body);
@@ -149,15 +111,14 @@ impl Http {
 
     async fn store(&self, incoming: &Incoming, limits: &Limits) -> Result<String, Refused> {
         let writer = &self.writer;
-        let checked = writer.check(incoming).await.map_err(|error| Refused::unavailable(&error))?;
+        let checked = writer.check(incoming).await.map_err(|error| unavailable(&error))?;
         let refusal = checked.refusal().cloned();
         let epoch = match &checked.content {
             Content::Batch { epoch, .. } => Some(*epoch),
             _ => None,
         };
         // A refused message is put in quarantine too, before the sender is told.
-        let committed =
-            writer.commit(&[checked]).await.map_err(|error| Refused::unavailable(&error))?;
+        let committed = writer.commit(&[checked]).await.map_err(|error| unavailable(&error))?;
         self.uplink.publish(&committed.acks);
         match refusal {
             None => {}
@@ -180,9 +141,9 @@ impl Http {
     async fn authorize(&self, node: &NodeId, headers: &HeaderMap) -> Result<(), Refused> {
         let header = headers.get(AUTHORIZATION).and_then(|value| value.to_str().ok());
         let secret = header.and_then(|text| text.strip_prefix("Bearer "));
-        let presented = SecretHash::of(secret.ok_or_else(Refused::unauthorized)?);
+        let presented = SecretHash::of(secret.ok_or_else(unauthorized)?);
         let registry = self.writer.registry();
-        let unavailable = |error| Refused::unavailable(&Error::Registry(error));
+        let unavailable = |error| unavailable(&Error::Registry(error));
         let known = registry.find(node).await.map_err(unavailable)?;
         if known.is_some_and(|entry| entry.secret.matches(&presented) && !entry.disabled) {
             return Ok(());
@@ -199,7 +160,7 @@ impl Http {
                     let message = "this secret belongs to another node";
                     Err(Refused::new(StatusCode::FORBIDDEN, "other_node", message))
                 }
-                None => Err(Refused::unauthorized()),
+                None => Err(unauthorized()),
             },
         }
     }
@@ -218,36 +179,5 @@ fn unreadable(incoming: &Incoming, limits: &Limits, detail: String) -> Refused {
     };
     let code = error.as_ref().map_or("unreadable", WireError::code);
     let field = error.as_ref().and_then(|error| error.field().map(str::to_owned));
-    Refused { field, ..Refused::new(status, code, detail) }
-}
-
-async fn ready(State(http): State<Http>) -> Response {
-    let mut problems = Vec::new();
-    if !http.health.connected() {
-        problems.push("the broker is not connected".to_owned());
-    }
-    if let Some(stalled) = http.health.stalled(Instant::now())
-        && stalled > http.stall_after
-    {
-        problems.push(format!("messages have waited {} s for their commit", stalled.as_secs()));
-    }
-    let asked = tokio::time::timeout(READY_WITHIN, async {
-        let client = http.writer.pool().get().await?;
-        client.execute("SELECT 1 FROM nodes LIMIT 1", &[]).await?;
-        Ok::<_, pg::Error>(())
-    });
-    match asked.await {
-        Ok(Ok(())) => {}
-        Ok(Err(error)) => problems.push(format!("the database: {error}")),
-        Err(_) => problems.push("the database does not answer".to_owned()),
-    }
-    if problems.is_empty() {
-        return "ready\n".into_response();
-    }
-    (StatusCode::SERVICE_UNAVAILABLE, problems.join("\n") + "\n").into_response()
-}
-
-async fn metrics(State(http): State<Http>) -> Response {
-    let text = http.metrics.render();
-    ([(CONTENT_TYPE, "text/plain; version=0.0.4")], text).into_response()
+    Refused::new(status, code, detail).about(field)
 }

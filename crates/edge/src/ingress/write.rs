@@ -147,10 +147,6 @@ impl Writer {
         &self.registry
     }
 
-    pub(crate) fn pool(&self) -> &pg::Pool {
-        &self.pool
-    }
-
     /// Checks and commits messages, in one transaction.
     pub async fn ingest(&self, messages: &[Incoming]) -> Result<Committed, Error> {
         let mut checked = Vec::with_capacity(messages.len());
@@ -241,6 +237,7 @@ impl Writer {
         }
         rows::write_blocks(&transaction, &plan.blocks).await?;
         rows::write_tombstones(&transaction, &accounted.gaps).await?;
+        rows::write_kept(&transaction, &plan.kept).await?;
         rows::write_quarantine(&transaction, &plan.quarantined).await?;
         rows::write_frontiers(&transaction, &accounts).await?;
         lap(&mut timings.ledger);

@@ -251,10 +251,9 @@ async fn judge(mut response: Response, body: &Body<'_>) -> Answer {
         let body: ErrorBody = serde_json::from_slice(text.as_ref().ok()?).ok()?;
         (body.error.code == code).then_some(body.error.message)
     };
-    let down = |label: &'static str| Answer::Down {
-        label,
-        why: format!("the cloud answers {}", status.as_u16()),
-        retry_after,
+    let down = |label: &'static str| {
+        let why = format!("the cloud answers {}{}", status.as_u16(), advice(status));
+        Answer::Down { label, why, retry_after }
     };
     match status {
         StatusCode::OK => match text {
@@ -272,6 +271,22 @@ async fn judge(mut response: Response, body: &Body<'_>) -> Answer {
         StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => down("unauthorized"),
         StatusCode::TOO_MANY_REQUESTS => down("rate_limited"),
         _ => down("unavailable"),
+    }
+}
+
+/// What a person can do about an answer, where that is clear.
+fn advice(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED => {
+            ": it does not know the token. Make one at the cloud with `holdfast token create NAME \
+             --role edge --tenant …` and set edge.sync.token"
+        }
+        StatusCode::FORBIDDEN => {
+            ": the token has another role. Make one with --role edge at the cloud and set \
+             edge.sync.token"
+        }
+        StatusCode::NOT_FOUND => ": see whether edge.sync.cloud_url is the cloud's address",
+        _ => "",
     }
 }
 

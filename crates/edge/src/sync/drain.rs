@@ -3,6 +3,8 @@
 use std::collections::VecDeque;
 use std::time::Duration;
 
+use super::store::Backlog;
+
 /// In place of an estimate: infinity has no one spelling in metrics.
 pub(super) const NOT_SHRINKING: f64 = -1.0;
 
@@ -12,6 +14,8 @@ pub(super) struct Reading {
     /// Seconds until it is gone; 0 when there is none, [`NOT_SHRINKING`] when it does not shrink.
     pub(super) drain_seconds: f64,
     /// The link is up, and the backlog has not shrunk for long.
+    pub(super) not_shrinking: bool,
+    /// The same, and nothing at all was acked for as long.
     pub(super) not_draining: bool,
 }
 
@@ -28,15 +32,14 @@ impl Drain {
         Drain { stall_after, samples: VecDeque::new() }
     }
 
-    /// Takes a count of the rows that wait, with how long the oldest has been due and since when the
-    /// link has been up.
+    /// Takes a count of what waits, and since when the link has been up.
     pub(super) fn observe(
         &mut self,
         now: Duration,
-        rows: u64,
-        oldest: Duration,
+        backlog: &Backlog,
         up_since: Option<Duration>,
     ) -> Reading {
+        let rows = backlog.live + backlog.bulk;
         self.samples.push_back((now, rows));
         let window = now.checked_sub(self.stall_after);
         while let (Some(window), Some((second, _))) = (window, self.samples.get(1))
@@ -51,12 +54,13 @@ impl Drain {
             Some(gone) => number(rows) * now.saturating_sub(began).as_secs_f64() / number(gone),
         };
         let long = |since: Duration| now.saturating_sub(since) >= self.stall_after;
-        let not_draining = rows > 0
+        let not_shrinking = rows > 0
             && rows >= before
             && long(began)
-            && oldest >= self.stall_after
+            && backlog.oldest >= self.stall_after
             && up_since.is_some_and(long);
-        Reading { drain_seconds, not_draining }
+        let acked = backlog.acked_ago.is_some_and(|ago| ago < self.stall_after);
+        Reading { drain_seconds, not_shrinking, not_draining: not_shrinking && !acked }
     }
 }
 
@@ -74,40 +78,49 @@ mod tests {
         Duration::from_secs(n)
     }
 
+    fn backlog(bulk: u64, oldest: u64, acked_ago: Option<u64>) -> Backlog {
+        Backlog { live: 0, bulk, oldest: seconds(oldest), acked_ago: acked_ago.map(seconds) }
+    }
+
     #[test]
     fn the_estimate_follows_the_pace() {
         let mut drain = Drain::new(seconds(60));
         let up = Some(Duration::ZERO);
-        assert_eq!(drain.observe(seconds(0), 1_000, seconds(9), up).drain_seconds, NOT_SHRINKING);
-        assert_eq!(drain.observe(seconds(10), 900, seconds(9), up).drain_seconds, 90.0);
-        assert_eq!(drain.observe(seconds(20), 500, seconds(9), up).drain_seconds, 20.0);
-        assert_eq!(drain.observe(seconds(30), 0, seconds(0), up).drain_seconds, 0.0);
+        for (at, rows, estimate) in [(0, 1_000, NOT_SHRINKING), (10, 900, 90.0), (20, 500, 20.0)] {
+            let reading = drain.observe(seconds(at), &backlog(rows, 9, Some(1)), up);
+            assert_eq!(reading.drain_seconds, estimate);
+        }
+        assert_eq!(drain.observe(seconds(30), &backlog(0, 0, None), up).drain_seconds, 0.0);
     }
 
     #[test]
-    fn the_alarm_wants_a_link_a_backlog_and_time() {
-        let watch = |rows: [u64; 8], oldest: u64, up: Option<Duration>| {
+    fn the_alarms_want_a_link_a_backlog_and_time() {
+        let watch = |rows: [u64; 8], oldest: u64, acked: Option<u64>, up: Option<Duration>| {
             let mut drain = Drain::new(seconds(60));
             let each = rows.iter().zip(0u64..).map(|(rows, n)| {
-                drain.observe(seconds(n * 10), *rows, seconds(oldest), up).not_draining
+                let reading = drain.observe(seconds(n * 10), &backlog(*rows, oldest, acked), up);
+                (reading.not_shrinking, reading.not_draining)
             });
             each.last().unwrap()
         };
         let up = Some(Duration::ZERO);
-        assert!(watch([100; 8], 300, up));
-        assert!(watch([100, 110, 120, 130, 140, 150, 160, 170], 300, up));
-        assert!(!watch([100; 8], 300, None), "the link is down: another alarm's matter");
-        assert!(!watch([100; 8], 300, Some(seconds(30))), "it has just come back");
-        assert!(!watch([100, 99, 98, 97, 96, 95, 94, 93], 300, up), "it shrinks");
-        assert!(!watch([3; 8], 5, up), "rows come and go");
-        assert!(!watch([0; 8], 0, up));
+        let growing = [100, 110, 120, 130, 140, 150, 160, 170];
+        assert_eq!(watch([100; 8], 300, None, up), (true, true));
+        assert_eq!(watch(growing, 300, Some(60), up), (true, true));
+        assert_eq!(watch(growing, 300, Some(1), up), (true, false), "more comes than goes");
+        let quiet = (false, false);
+        assert_eq!(watch([100; 8], 300, None, None), quiet, "the link is down: another's matter");
+        assert_eq!(watch([100; 8], 300, None, Some(seconds(30))), quiet, "it has just come back");
+        assert_eq!(watch([100, 99, 98, 97, 96, 95, 94, 93], 300, None, up), quiet, "it shrinks");
+        assert_eq!(watch([3; 8], 5, Some(1), up), quiet, "rows come and go");
+        assert_eq!(watch([0; 8], 0, None, up), quiet);
     }
 
     #[test]
     fn memory_is_bounded_by_the_window() {
         let mut drain = Drain::new(seconds(60));
         for n in 0..10_000 {
-            drain.observe(seconds(n), n, seconds(0), None);
+            drain.observe(seconds(n), &backlog(n, 0, None), None);
         }
         assert!(drain.samples.len() <= 62, "{}", drain.samples.len());
     }

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
+use tokio::sync::OnceCell;
 use uuid::Uuid;
 
 use super::cloud::{Answer, Body, Cloud, Trace};
@@ -20,6 +21,7 @@ pub(super) struct Line {
     pub(super) cluster_id: String,
     link: Mutex<Link>,
     started: Instant,
+    resumed: OnceCell<()>,
 }
 
 /// What became of a request.
@@ -46,8 +48,8 @@ impl Line {
         link: Link,
     ) -> Line {
         metrics.sync.up.set(1.0);
-        let (link, started) = (Mutex::new(link), Instant::now());
-        Line { cloud, store, metrics, cluster_id, link, started }
+        let (link, started, resumed) = (Mutex::new(link), Instant::now(), OnceCell::new());
+        Line { cloud, store, metrics, cluster_id, link, started, resumed }
     }
 
     pub(super) fn now(&self) -> Duration {
@@ -63,8 +65,23 @@ impl Line {
         self.link.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Before the first request: a restart must not hammer a cloud that asked to be left alone.
+    async fn resume(&self) {
+        match self.store.pause().await {
+            Ok((0, _)) => {}
+            Ok((failures, left)) => {
+                tracing::info!(failures, ?left, "the pause of the last run is kept");
+                self.metrics.sync.up.set(0.0);
+                let now = self.now();
+                self.link().resume(now, failures, left);
+            }
+            Err(error) => tracing::warn!(%error, "sync_state could not be read"),
+        }
+    }
+
     /// Sends a request for these tenants, unless the link is down.
     pub(super) async fn request(&self, body: &Body<'_>, tenants: &[Uuid]) -> Met {
+        self.resumed.get_or_init(|| self.resume()).await;
         let leave = self.link().ask(self.now());
         if let Leave::Wait(pause) = leave {
             return Met::Down(Down { why: "the link is paused".to_owned(), pause });
@@ -121,7 +138,7 @@ impl Line {
         if counted {
             tracing::warn!(why, ?pause, "the cloud is not reached; rows wait untouched");
             self.metrics.sync.up.set(0.0);
-            if let Err(error) = self.store.failed(tenants, pause).await {
+            if let Err(error) = self.store.failed(tenants, pause, &why).await {
                 tracing::warn!(%error, "sync_state could not be written");
             }
         }

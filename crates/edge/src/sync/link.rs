@@ -38,6 +38,14 @@ impl Link {
         Link { policy, failures: 0, paused_until, probing: false, up_since }
     }
 
+    /// Takes over what forwarders before this one met: so many failures in a row, and a pause that
+    /// has this long to go. The first request is a probe.
+    pub(super) fn resume(&mut self, now: Duration, failures: u32, left: Duration) {
+        if failures > 0 && self.failures == 0 {
+            (self.failures, self.paused_until) = (failures, Some(now.saturating_add(left)));
+        }
+    }
+
     pub(super) fn ask(&mut self, now: Duration) -> Leave {
         match self.paused_until {
             None => Leave::Go,
@@ -117,6 +125,18 @@ mod tests {
         assert_eq!(link.up_since(), None);
         assert!(link.answered(4 * SECOND, Leave::Probe, true));
         assert_eq!((link.ask(4 * SECOND), link.up_since()), (Leave::Go, Some(4 * SECOND)));
+    }
+
+    #[test]
+    fn a_restart_goes_on_where_the_last_process_stopped() {
+        let mut link = link();
+        link.resume(SECOND, 4, 60 * SECOND);
+        assert_eq!((link.ask(2 * SECOND), link.up_since()), (Leave::Wait(59 * SECOND), None));
+        assert_eq!(link.ask(61 * SECOND), Leave::Probe);
+        assert_eq!(link.failed(61 * SECOND, Leave::Probe, None, 0.0), (32 * SECOND, true));
+        let mut link = self::link();
+        link.resume(SECOND, 0, Duration::ZERO);
+        assert_eq!(link.ask(SECOND), Leave::Go);
     }
 
     #[test]

@@ -36,6 +36,7 @@ pub(crate) struct Meter {
     pub(super) oldest: Gauge,
     pub(super) up: Gauge,
     pub(super) drain: Gauge,
+    pub(super) not_shrinking: Gauge,
     pub(super) not_draining: Gauge,
 }
 
@@ -98,9 +99,14 @@ impl Meter {
                 "How long the backlog lasts at the present pace.",
                 vec![],
             ),
+            not_shrinking: gauge(
+                "holdfast_sync_not_shrinking",
+                "1 when the link is up and the backlog does not shrink.",
+                vec![],
+            ),
             not_draining: gauge(
                 "holdfast_sync_not_draining",
-                "1 when the link is up and the backlog does not shrink.",
+                "1 when the link is up, rows are due, and none is acked.",
                 vec![],
             ),
         }

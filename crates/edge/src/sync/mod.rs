@@ -9,6 +9,7 @@
 //! never work; after that the cloud and the database may come and go. Neither the token nor a payload
 //! is in any log, error or metric.
 
+pub mod admin;
 mod cloud;
 mod deliver;
 mod drain;
@@ -30,6 +31,7 @@ use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
 use crate::config::Sync;
+use crate::health::Health;
 use crate::metrics::Metrics;
 use crate::signal::{Sayer, Signal, signal};
 use cloud::Cloud;
@@ -162,20 +164,20 @@ impl Forwarder {
     }
 
     /// Runs until told to stop, and watches the backlog meanwhile.
-    pub(crate) async fn run(self, mut stop: Signal) {
+    pub(crate) async fn run(self, mut stop: Signal, health: Arc<Health>) {
         let mut drain = Drain::new(self.stall_after);
         let mut watch = tokio::time::interval(WATCH_EVERY.min(self.stall_after / 4));
         watch.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             tokio::select! {
                 () = stop.heard() => break,
-                _ = watch.tick() => self.watch(&mut drain).await,
+                _ = watch.tick() => self.watch(&mut drain, &health).await,
             }
         }
         self.stop().await;
     }
 
-    async fn watch(&self, drain: &mut Drain) {
+    async fn watch(&self, drain: &mut Drain, health: &Health) {
         let meter = &self.line.metrics.sync;
         meter.work(&self.counts());
         let backlog = match self.line.store.backlog().await {
@@ -186,15 +188,27 @@ impl Forwarder {
             }
         };
         let rows = backlog.live + backlog.bulk;
-        let reading = drain.observe(self.line.now(), rows, backlog.oldest, self.line.up_since());
+        let reading = drain.observe(self.line.now(), &backlog, self.line.up_since());
         meter.live_rows.set(drain::number(backlog.live));
         meter.bulk_rows.set(drain::number(backlog.bulk));
         meter.oldest.set(backlog.oldest.as_secs_f64());
         meter.drain.set(reading.drain_seconds);
+        meter.not_shrinking.set(f64::from(u8::from(reading.not_shrinking)));
         meter.not_draining.set(f64::from(u8::from(reading.not_draining)));
+        let oldest = backlog.oldest;
         if reading.not_draining {
-            let (rows, oldest) = (rows, backlog.oldest);
-            tracing::error!(rows, ?oldest, "the link is up and the backlog does not shrink");
+            tracing::error!(
+                rows,
+                ?oldest,
+                "not draining: the cloud is there, rows are due, and none was acked for long; \
+                 see holdfast outbox stats"
+            );
+        } else if reading.not_shrinking {
+            tracing::warn!(rows, ?oldest, "the link is up and the backlog does not shrink");
         }
+        health.set_not_draining(reading.not_draining.then(|| {
+            let stalled = self.stall_after.as_secs();
+            format!("not draining: nothing was acked by the cloud for {stalled} s")
+        }));
     }
 }

@@ -33,17 +33,18 @@ impl Part {
 
     /// The queue, named for logs and metrics.
     pub(super) fn queue(self) -> Queue<Outgoing> {
-        let (name, view) = match self {
-            Part::Live => ("sync_live", "sync_outbox_live"),
-            Part::Bulk => ("sync_bulk", "sync_outbox_bulk"),
+        let (name, unfinished) = match self {
+            Part::Live => ("sync_live", "NOT finished AND priority > 0"),
+            Part::Bulk => ("sync_bulk", "NOT finished AND priority <= 0"),
         };
-        Queue::new(name, table(view), read).channel(CHANNEL)
+        Queue::new(name, table(unfinished), read).channel(CHANNEL)
     }
 }
 
-fn table(view: &'static str) -> Table {
+/// `unfinished` is the predicate of the part's lane index.
+fn table(unfinished: &'static str) -> Table {
     Table {
-        name: view,
+        name: "sync_outbox",
         id: "id",
         id_kind: Kind::Uuid,
         tenant: "tenant_id",
@@ -58,7 +59,7 @@ fn table(view: &'static str) -> Table {
         sending: Some("sending"),
         done: Some("acked"),
         buried: "dlq",
-        unfinished: None,
+        unfinished: Some(unfinished),
         token: "lease_token",
         holder: "claimed_by",
         held_since: "claimed_at",

@@ -58,18 +58,26 @@ ON CONFLICT (tenant_id) DO UPDATE SET
     last_acked_event_id = coalesce(excluded.last_acked_event_id, sync_state.last_acked_event_id),
     last_acked_at = coalesce(excluded.last_acked_at, sync_state.last_acked_at),
     last_sent_batch_id = excluded.last_sent_batch_id,
-    consecutive_failures = 0, paused_until = NULL";
+    consecutive_failures = 0, paused_until = NULL, last_failure = NULL";
 
-const FAILED: &str = "INSERT INTO sync_state (tenant_id, consecutive_failures, paused_until)
-SELECT tenant, 1, now() + $2::float8 * interval '1 s'
+const FAILED: &str = "INSERT INTO sync_state
+    (tenant_id, consecutive_failures, paused_until, last_failure)
+SELECT tenant, 1, now() + $2::float8 * interval '1 s', $3
 FROM unnest($1::uuid[]) AS n(tenant) ORDER BY tenant
 ON CONFLICT (tenant_id) DO UPDATE SET
     consecutive_failures = sync_state.consecutive_failures + 1,
-    paused_until = greatest(sync_state.paused_until, excluded.paused_until)";
+    paused_until = greatest(sync_state.paused_until, excluded.paused_until),
+    last_failure = excluded.last_failure";
 
-const RECOVERED: &str = "UPDATE sync_state SET consecutive_failures = 0, paused_until = NULL
+const RECOVERED: &str = "UPDATE sync_state
+SET consecutive_failures = 0, paused_until = NULL, last_failure = NULL
 WHERE tenant_id IN (SELECT tenant_id FROM sync_state
     WHERE consecutive_failures > 0 OR paused_until IS NOT NULL ORDER BY tenant_id FOR UPDATE)";
+
+// Bounded, so that a clock that jumped cannot stop the forwarder for long.
+const PAUSE: &str = "SELECT coalesce(max(consecutive_failures), 0),
+    coalesce(extract(epoch FROM least(max(paused_until) - now(), interval '1 h')), 0)::float8
+FROM sync_state WHERE consecutive_failures > 0";
 
 const UNSENT: &str = "SELECT tenant_id, stream, epoch, from_seq, to_seq, count, first_at, last_at,
     reason, origin
@@ -82,17 +90,21 @@ WHERE t.sent_at IS NULL AND (t.stream, t.epoch, t.from_seq, t.to_seq, t.reason, 
     = (n.stream, n.epoch, n.from_seq, n.to_seq, n.reason, n.origin)";
 
 const BACKLOG: &str = "SELECT
-    (SELECT count(*) FROM sync_outbox_live WHERE status IN ('pending', 'claimed', 'sending')),
-    (SELECT count(*) FROM sync_outbox_bulk WHERE status IN ('pending', 'claimed', 'sending')),
+    (SELECT count(*) FROM sync_outbox WHERE NOT finished AND priority > 0),
+    (SELECT count(*) FROM sync_outbox WHERE NOT finished AND priority <= 0),
     greatest(0, extract(epoch FROM now() - (SELECT min(next_attempt_at) FROM sync_outbox
-        WHERE status IN ('pending', 'claimed', 'sending'))))::float8";
+        WHERE NOT finished)))::float8,
+    (SELECT extract(epoch FROM now() - max(last_acked_at)) FROM sync_state)::float8";
 
 /// What waits or is held.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Backlog {
     pub(super) live: u64,
     pub(super) bulk: u64,
+    /// How long the oldest of them has been due.
     pub(super) oldest: Duration,
+    /// How long ago any replica had an event acked; `None` when none ever was.
+    pub(super) acked_ago: Option<Duration>,
 }
 
 impl Store {
@@ -133,10 +145,23 @@ impl Store {
     }
 
     /// Notes that the link went down under a request of these tenants.
-    pub(super) async fn failed(&self, tenants: &[Uuid], pause: Duration) -> Result<(), pg::Error> {
+    pub(super) async fn failed(
+        &self,
+        tenants: &[Uuid],
+        pause: Duration,
+        why: &str,
+    ) -> Result<(), pg::Error> {
         let client = self.pool.get().await?;
-        client.execute(FAILED, &[&tenants, &pause.as_secs_f64()]).await?;
+        client.execute(FAILED, &[&tenants, &pause.as_secs_f64(), &why]).await?;
         Ok(())
+    }
+
+    /// How many failures in a row the forwarders met, and how long the cloud is left alone still.
+    pub(super) async fn pause(&self) -> Result<(u32, Duration), pg::Error> {
+        let row = self.pool.get().await?.query_one(PAUSE, &[]).await?;
+        let failures = u32::try_from(row.try_get::<_, i32>(0)?).unwrap_or_default();
+        let left = Duration::try_from_secs_f64(row.try_get(1)?).unwrap_or_default();
+        Ok((failures, left))
     }
 
     /// Notes that the link is up again.
@@ -190,9 +215,12 @@ impl Store {
     pub(super) async fn backlog(&self) -> Result<Backlog, pg::Error> {
         let row = self.pool.get().await?.query_one(BACKLOG, &[]).await?;
         let count = |n| Ok::<_, pg::Error>(u64::try_from(row.try_get::<_, i64>(n)?).unwrap_or(0));
-        let oldest: Option<f64> = row.try_get(2)?;
-        let oldest = Duration::try_from_secs_f64(oldest.unwrap_or_default()).unwrap_or_default();
-        Ok(Backlog { live: count(0)?, bulk: count(1)?, oldest })
+        let seconds = |n| {
+            let found: Option<f64> = row.try_get(n)?;
+            Ok::<_, pg::Error>(found.and_then(|text| Duration::try_from_secs_f64(text).ok()))
+        };
+        let (oldest, acked_ago) = (seconds(2)?.unwrap_or_default(), seconds(3)?);
+        Ok(Backlog { live: count(0)?, bulk: count(1)?, oldest, acked_ago })
     }
 }
 

@@ -53,11 +53,10 @@ async fn every_documented_column_and_index_is_there() {
         ("ingress_dedupe", "(tenant_id, event_id)"),
         ("ingress_dedupe", "(first_seen_at)"),
         ("sync_outbox", "(id)"),
-        ("sync_outbox", "(status, next_attempt_at, occurred_at)"),
+        ("sync_outbox", "(next_attempt_at, occurred_at)"),
         ("sync_outbox", "(tenant_id, occurred_at DESC)"),
         ("sync_outbox", "(tenant_id, id)"),
-        ("sync_outbox", "(claimed_by, lease_expires_at)"),
-        ("sync_outbox", "(priority DESC, COALESCE(occurred_at, created_at))"),
+        ("sync_outbox", "(tenant_id, failed_at DESC)"),
     ] {
         let on = format!("public.{table} ");
         let there = indexes.iter().any(|def| def.contains(&on) && def.contains(index));

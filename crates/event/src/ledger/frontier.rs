@@ -167,6 +167,28 @@ impl Frontier {
         Ok(if recovered { Seen::Recovered } else { Seen::New })
     }
 
+    /// Takes note that a range was received; returns how many sequences are newly received.
+    pub fn observe_range(&mut self, from: u64, to: u64) -> Result<u64, FrontierError> {
+        if from == 0 || from > to {
+            return Err(FrontierError::BadRange { from, to });
+        }
+        let mut next = self.clone();
+        next.lost.remove(from, to);
+        let newly_received = next.received.insert(from, to);
+        next.advance();
+        if next.ranges_held() > self.ranges_held() {
+            // It may join ranges as well as split them, so it is judged by its result.
+            if next.islands_held() > MAX_ISLANDS {
+                return Err(FrontierError::TooManyIslands);
+            }
+            if next.ranges_held() > MAX_RANGES {
+                return Err(FrontierError::TooManyRanges);
+            }
+        }
+        *self = next;
+        Ok(newly_received)
+    }
+
     /// Takes note that a range is lost, except what was received; returns how many sequences are newly
     /// lost.
     pub fn declare_lost(&mut self, from: u64, to: u64) -> Result<u64, FrontierError> {

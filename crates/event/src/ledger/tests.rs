@@ -84,6 +84,30 @@ proptest! {
     }
 
     #[test]
+    fn a_range_is_received_as_its_sequences_are(
+        before in prop::collection::vec((any::<bool>(), range()), 0..20),
+        ranges in prop::collection::vec(range(), 1..6),
+    ) {
+        let mut whole = Frontier::new();
+        for (lost, (from, to)) in before {
+            let (from, to) = (from.max(1), to.max(1));
+            if lost {
+                whole.declare_lost(from, to).unwrap();
+            } else {
+                whole.observe(from).unwrap();
+            }
+        }
+        let mut single = whole.clone();
+        for (from, to) in ranges {
+            let (from, to) = (from.max(1), to.max(1));
+            let new = (from..=to).filter(|&seq| single.observe(seq).unwrap() != Seen::Duplicate);
+            let new = new.count() as u64;
+            prop_assert_eq!(whole.observe_range(from, to), Ok(new));
+            prop_assert_eq!(&whole, &single);
+        }
+    }
+
+    #[test]
     fn union_and_intersection_are_those_of_sets(
         a in prop::collection::vec(range(), 0..12),
         b in prop::collection::vec(range(), 0..12),

@@ -90,8 +90,8 @@ fn list<'a, T>(
 /// sequences ascend.
 #[derive(Debug, Clone)]
 pub struct BatchWriter {
-    head: String,
-    records: Vec<u8>,
+    /// The batch up to its last record.
+    json: Vec<u8>,
     gaps: Vec<u8>,
     record_count: usize,
     gap_count: usize,
@@ -104,22 +104,24 @@ const END: &str = "]}";
 impl BatchWriter {
     /// An empty batch of an epoch.
     pub fn new(epoch: Epoch) -> BatchWriter {
-        BatchWriter {
-            head: format!("{{\"v\":{VERSION},\"epoch\":\"{epoch}\""),
-            records: Vec::new(),
-            gaps: Vec::new(),
-            record_count: 0,
-            gap_count: 0,
-        }
+        BatchWriter::with_capacity(epoch, 0)
+    }
+
+    /// An empty batch that will have about so many bytes, so that it need not be moved as it grows.
+    pub fn with_capacity(epoch: Epoch, bytes: usize) -> BatchWriter {
+        let mut json = Vec::with_capacity(bytes);
+        // Writing to memory does not fail.
+        let _ = write!(json, "{{\"v\":{VERSION},\"epoch\":\"{epoch}\"{RECORDS}");
+        BatchWriter { json, gaps: Vec::new(), record_count: 0, gap_count: 0 }
     }
 
     /// Adds a record; `event` is its JSON.
     pub fn push_record(&mut self, seq: u64, event: &[u8]) {
         let comma = if self.record_count == 0 { "" } else { "," };
         // Writing to memory does not fail.
-        let _ = write!(self.records, "{comma}{{\"seq\":{seq},\"event\":");
-        self.records.extend_from_slice(event);
-        self.records.push(b'}');
+        let _ = write!(self.json, "{comma}{{\"seq\":{seq},\"event\":");
+        self.json.extend_from_slice(event);
+        self.json.push(b'}');
         self.record_count += 1;
     }
 
@@ -150,28 +152,16 @@ impl BatchWriter {
     /// How many bytes [`BatchWriter::finish`] would give now. One more record adds its event and at
     /// most [`BatchWriter::RECORD_OVERHEAD`].
     pub fn json_bytes(&self) -> usize {
-        self.head.len()
-            + RECORDS.len()
-            + self.records.len()
-            + GAPS.len()
-            + self.gaps.len()
-            + END.len()
+        self.json.len() + GAPS.len() + self.gaps.len() + END.len()
     }
 
     /// The most bytes that a record adds beside its event.
     pub const RECORD_OVERHEAD: usize = ",{\"seq\":,\"event\":}".len() + 20;
 
     /// The batch as JSON.
-    pub fn finish(&self) -> Vec<u8> {
-        let mut body = Vec::with_capacity(self.json_bytes());
-        for part in [
-            self.head.as_bytes(),
-            RECORDS.as_bytes(),
-            &self.records,
-            GAPS.as_bytes(),
-            &self.gaps,
-            END.as_bytes(),
-        ] {
+    pub fn finish(self) -> Vec<u8> {
+        let mut body = self.json;
+        for part in [GAPS.as_bytes(), &self.gaps, END.as_bytes()] {
             body.extend_from_slice(part);
         }
         body

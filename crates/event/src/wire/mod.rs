@@ -13,7 +13,7 @@ mod status;
 
 pub use ack::{Ack, MAX_ACK_BYTES, MAX_ACK_RANGES};
 pub use batch::{Batch, BatchWriter, Record, encode};
-pub use compression::{ZSTD_MAGIC, compress, decode};
+pub use compression::{Compressor, ZSTD_MAGIC, compress, decode};
 pub use gap::Gap;
 pub use status::{Clock, IgnoredAcks, MAX_STATUS_BYTES, Report, State, Status};
 

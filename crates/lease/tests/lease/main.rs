@@ -3,12 +3,14 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stderr,
     reason = "helpers of tests stand outside #[test] functions"
 )]
 
 mod claim_cost;
 mod crash;
 mod database;
+mod million;
 mod order;
 mod outage;
 mod outbox;
@@ -17,3 +19,4 @@ mod share;
 mod site;
 mod states;
 mod wake;
+mod zombie;

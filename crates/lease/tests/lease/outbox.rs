@@ -6,12 +6,17 @@ use uuid::Uuid;
 /// The table, from the site's own migration.
 pub(crate) const SITE_TABLES: &str = include_str!("../../../edge/migrations/V1__site_tables.sql");
 
-/// What leased work adds to it.
+/// What leased work adds to it. As the site's later migrations, but with one lane index for all
+/// priorities.
 pub(crate) const LEASED_WORK: &str = "
+ALTER TABLE sync_outbox ADD COLUMN finished boolean NOT NULL
+    GENERATED ALWAYS AS (status IN ('acked', 'dlq', 'failed')) STORED;
+DROP INDEX sync_outbox_work, sync_outbox_lease_expiry, sync_outbox_claim;
+CREATE INDEX sync_outbox_work ON sync_outbox (next_attempt_at, occurred_at) WHERE NOT finished;
 CREATE INDEX sync_outbox_lane ON sync_outbox
     (tenant_id, (-priority), (coalesce(device_id, id)), (coalesce(occurred_at, created_at)), id)
-    WHERE status IN ('pending', 'claimed', 'sending');
-DROP INDEX sync_outbox_claim;
+    WHERE NOT finished;
+DROP TRIGGER sync_outbox_updated_at ON sync_outbox;
 
 ALTER TABLE sync_outbox ADD CONSTRAINT sync_outbox_fence
     CHECK ((status IN ('claimed', 'sending')) = (lease_token IS NOT NULL));
@@ -47,7 +52,7 @@ pub(crate) fn table() -> Table {
         sending: Some("sending"),
         done: Some("acked"),
         buried: "dlq",
-        unfinished: None,
+        unfinished: Some("NOT finished"),
         token: "lease_token",
         holder: "claimed_by",
         held_since: "claimed_at",

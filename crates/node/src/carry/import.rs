@@ -95,9 +95,10 @@ pub async fn import(
             Line::Gap(_) => writer.gaps() >= Limits::HTTP.gaps,
         };
         if full && !writer.is_empty() {
-            done.ack = Some(send(&poster, &writer, pauses, seq).await?);
+            let next = BatchWriter::new(done.header.epoch);
+            let batch = std::mem::replace(&mut writer, next).finish();
+            done.ack = Some(send(&poster, &batch, pauses, seq).await?);
             progress(Progress { seq, to_seq });
-            writer = BatchWriter::new(done.header.epoch);
         }
         match line {
             Line::Record { seq: at, event } => {
@@ -124,13 +125,13 @@ pub async fn import(
 
 async fn send(
     poster: &Poster,
-    writer: &BatchWriter,
+    batch: &[u8],
     pauses: &[Duration],
     seq: u64,
 ) -> Result<Ack, ImportError> {
     let fault =
         |error: wire::WireError| ImportError::Edge(PostError::OurFault(error.to_string()), seq);
-    let body = wire::compress(&writer.finish(), COMPRESSION_LEVEL).map_err(fault)?;
+    let body = wire::compress(batch, COMPRESSION_LEVEL).map_err(fault)?;
     let mut pauses = pauses.iter();
     loop {
         let error = match poster.post(body.clone()).await {

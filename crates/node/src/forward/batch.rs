@@ -1,13 +1,13 @@
 //! From the spool to a message: reading, gaps, what cannot be sent, compression.
 //!
 //! One source a lane, so that live and backfill do not seek over each other. Memory is bounded by one
-//! message and one record.
+//! message and the reader's window.
 
 use super::limits::Plan;
 use event::id::Epoch;
-use event::wire::{self, BatchWriter, Gap, GapReason, Limits};
+use event::wire::{BatchWriter, Compressor, Gap, GapReason, Limits, WireError};
 use jiff::Timestamp;
-use spool::{Item, Reader, Spool};
+use spool::{Reader, Seen, Spool};
 
 /// Below this, compression costs more than it saves.
 const COMPRESS_FROM_BYTES: usize = 1024;
@@ -30,20 +30,23 @@ pub(crate) enum BatchError {
     #[error(transparent)]
     Spool(#[from] spool::Error),
     #[error("compression: {0}")]
-    Wire(#[from] wire::WireError),
+    Wire(#[from] WireError),
 }
 
 /// Reads the messages of one lane.
 pub(crate) struct Source {
     reader: Reader,
     epoch: Epoch,
-    /// What was read and did not fit into the last message.
-    held: Option<Item>,
+    /// Made with the first message that needs it.
+    compressor: Option<Compressor>,
+    /// The bytes of the last message before compression: the next one is likely to be as large.
+    likely_bytes: usize,
 }
 
 impl Source {
     pub(crate) fn new(spool: &Spool, epoch: Epoch) -> Source {
-        Source { reader: spool.reader(spool.acked() + 1), epoch, held: None }
+        let reader = spool.reader(spool.acked() + 1);
+        Source { reader, epoch, compressor: None, likely_bytes: 0 }
     }
 
     /// The message for a plan, or nothing if the spool has nothing to read there.
@@ -52,79 +55,89 @@ impl Source {
         plan: Plan,
         max_bytes: usize,
     ) -> Result<Option<Message>, BatchError> {
-        let mut writer = BatchWriter::new(self.epoch);
-        let mut to = None;
-        let mut unsendable = 0;
-        self.go_to(plan.from);
-        while to.is_none_or(|to| to < plan.to) && writer.gaps() < Limits::MQTT.gaps {
-            let item = match self.held.take() {
-                Some(item) => item,
-                None => match self.reader.next()? {
-                    Some(item) => item,
-                    None => break,
-                },
-            };
-            match item {
-                Item::Record { seq, written_at_ms, class, bytes } => {
-                    let grown = writer.json_bytes() + bytes.len() + BatchWriter::RECORD_OVERHEAD;
-                    if seq > plan.to || (!writer.is_empty() && grown > max_bytes) {
-                        self.held = Some(Item::Record { seq, written_at_ms, class, bytes });
-                        break;
-                    }
-                    if is_sendable(&bytes) {
-                        writer.push_record(seq, &bytes);
-                    } else {
-                        // It is in the spool and will be unsendable after every restart too, so declaring
-                        // it each time it is met is as durable as the record.
-                        let at = Timestamp::from_millisecond(written_at_ms).ok();
-                        push_gap(&mut writer, seq, seq, at, at, GapReason::Unsendable);
-                        unsendable += 1;
-                    }
-                    to = Some(seq);
-                }
-                Item::Gap(gap) => {
-                    let from = gap.from_seq.max(plan.from);
-                    let at = |ms: Option<i64>| Timestamp::from_millisecond(ms?).ok();
-                    let (first, last) = (at(gap.first_at_ms), at(gap.last_at_ms));
-                    push_gap(&mut writer, from, gap.to_seq, first, last, reason_of(gap.reason));
-                    to = Some(gap.to_seq);
-                }
-            }
+        let mut draft = Draft {
+            writer: BatchWriter::with_capacity(self.epoch, self.likely_bytes),
+            plan,
+            max_bytes,
+            to: None,
+            unsendable: 0,
+        };
+        if self.reader.position() != plan.from {
+            self.reader.seek(plan.from);
         }
-        let Some(to) = to.filter(|_| !writer.is_empty()) else {
+        while draft.has_room() && self.reader.offer(|seen| draft.take(seen))? {}
+        let Some(to) = draft.to.filter(|_| !draft.writer.is_empty()) else {
             return Ok(None);
         };
-        let mut body = writer.finish();
+        let mut body = draft.writer.finish();
+        self.likely_bytes = body.len();
         if body.len() >= COMPRESS_FROM_BYTES {
-            body = wire::compress(&body, COMPRESSION_LEVEL)?;
+            let compressor = match &mut self.compressor {
+                Some(compressor) => compressor,
+                none => none.insert(Compressor::new(COMPRESSION_LEVEL)?),
+            };
+            body = compressor.compress(&body)?;
         }
-        Ok(Some(Message { body, to, unsendable }))
-    }
-
-    fn go_to(&mut self, seq: u64) {
-        let held_at = match &self.held {
-            Some(Item::Record { seq, .. }) => Some(*seq),
-            _ => None,
-        };
-        if held_at != Some(seq) {
-            self.held = None;
-            if self.reader.position() != seq {
-                self.reader.seek(seq);
-            }
-        }
+        Ok(Some(Message { body, to, unsendable: draft.unsendable }))
     }
 }
 
-fn push_gap(
-    writer: &mut BatchWriter,
-    from: u64,
-    to: u64,
-    first_at: Option<Timestamp>,
-    last_at: Option<Timestamp>,
-    reason: GapReason,
-) {
-    if let Some(gap) = Gap::new(from, to, first_at, last_at, reason) {
-        writer.push_gap(&gap);
+/// A message that is being put together.
+struct Draft {
+    writer: BatchWriter,
+    plan: Plan,
+    max_bytes: usize,
+    /// The last seq it covers so far.
+    to: Option<u64>,
+    unsendable: u64,
+}
+
+impl Draft {
+    fn has_room(&self) -> bool {
+        self.to.is_none_or(|to| to < self.plan.to) && self.writer.gaps() < Limits::MQTT.gaps
+    }
+
+    /// Returns whether it fits.
+    fn take(&mut self, seen: Seen<'_>) -> bool {
+        match seen {
+            Seen::Record { seq, written_at_ms, bytes, .. } => {
+                let grown = self.writer.json_bytes() + bytes.len() + BatchWriter::RECORD_OVERHEAD;
+                if seq > self.plan.to || (!self.writer.is_empty() && grown > self.max_bytes) {
+                    return false;
+                }
+                if is_sendable(bytes) {
+                    self.writer.push_record(seq, bytes);
+                } else {
+                    // It is in the spool and will be unsendable after every restart too, so declaring
+                    // it each time it is met is as durable as the record.
+                    let at = Timestamp::from_millisecond(written_at_ms).ok();
+                    self.push_gap(seq, seq, at, at, GapReason::Unsendable);
+                    self.unsendable += 1;
+                }
+                self.to = Some(seq);
+            }
+            Seen::Gap(gap) => {
+                let from = gap.from_seq.max(self.plan.from);
+                let at = |ms: Option<i64>| Timestamp::from_millisecond(ms?).ok();
+                let (first, last) = (at(gap.first_at_ms), at(gap.last_at_ms));
+                self.push_gap(from, gap.to_seq, first, last, reason_of(gap.reason));
+                self.to = Some(gap.to_seq);
+            }
+        }
+        true
+    }
+
+    fn push_gap(
+        &mut self,
+        from: u64,
+        to: u64,
+        first_at: Option<Timestamp>,
+        last_at: Option<Timestamp>,
+        reason: GapReason,
+    ) {
+        if let Some(gap) = Gap::new(from, to, first_at, last_at, reason) {
+            self.writer.push_gap(&gap);
+        }
     }
 }
 

@@ -4,12 +4,12 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 
 use event::id::{Epoch, EventId, TenantId};
 use event::ledger::MAX_ISLANDS;
-use event::wire::{Gap, GapReason};
+use event::wire::GapReason;
 use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::ingest::request::{Origin, Place, parse};
+use crate::ingest::request::{Origin, Place, Range, parse};
 use crate::tokens::Tenants;
 
 /// The tables, as far as the plan sees them.
@@ -129,9 +129,11 @@ proptest! {
             .iter()
             .map(|seq| item(tenant, EventId::mint(), Some(("a", epoch, *seq))))
             .collect();
-        let gap = Gap::new(gap.0, gap.0 + gap.1, None, None, GapReason::Expired).unwrap();
+        let range = Range::new(gap.0, gap.0 + gap.1, None, None).unwrap();
+        let reason = Reason::Lost(GapReason::Expired);
         let stream: NodeId = "a".parse().unwrap();
-        let tombstone = Tombstone { tenant_id: tenant, stream, epoch, gap, origin: Origin::Edge };
+        let origin = Origin::Edge;
+        let tombstone = Tombstone { tenant_id: tenant, stream, epoch, range, reason, origin };
         let mut whole = Tables::default();
         whole.write(&items, &[&tombstone]);
         let mut turned = items.clone();
@@ -198,7 +200,8 @@ fn a_tombstone_beyond_the_room_is_refused_alone() {
             tenant_id: tenant,
             stream: stream.clone(),
             epoch,
-            gap: Gap::new(n * 2 + 2, n * 2 + 2, None, None, GapReason::Lost).unwrap(),
+            range: Range::new(n * 2 + 2, n * 2 + 2, None, None).unwrap(),
+            reason: Reason::Lost(GapReason::Lost),
             origin: Origin::Node,
         })
         .collect();
@@ -208,4 +211,35 @@ fn a_tombstone_beyond_the_room_is_refused_alone() {
     let refused = plan.tombstones.iter().filter(|verdict| verdict.is_err()).count();
     assert_eq!((refused, plan.tally.tombstones), (2, MAX_ISLANDS as u64));
     assert_eq!(plan.tally.rejected[&Code::LedgerFull], 2);
+}
+
+#[test]
+fn what_the_edge_keeps_is_received_and_leaves_room_for_the_event() {
+    let (tenant, epoch) = (TenantId::mint(), Epoch::mint());
+    let stream: NodeId = "a".parse().unwrap();
+    let tombstone = |from, to, reason| Tombstone {
+        tenant_id: tenant,
+        stream: stream.clone(),
+        epoch,
+        range: Range::new(from, to, None, None).unwrap(),
+        reason,
+        origin: Origin::Edge,
+    };
+    let all = [
+        tombstone(1, 10, Reason::Lost(GapReason::Lost)),
+        tombstone(4, 6, Reason::Quarantined),
+        tombstone(11, 12, Reason::Duplicate),
+        tombstone(5, 5, Reason::Lost(GapReason::Lost)),
+    ];
+    let all: Vec<&Tombstone> = all.iter().collect();
+    let mut state = State::default();
+    for (lost, accounted) in [(10, 5), (0, 0)] {
+        let plan = plan(&[], &all, &mut state);
+        assert_eq!((plan.tally.lost, plan.tally.accounted), (lost, accounted));
+    }
+    let account = &state.accounts[&(tenant, stream.clone(), epoch)];
+    assert_eq!(account.frontier.acked(), 12);
+    assert_eq!(account.frontier.received().to_flat(), [4, 6, 11, 12]);
+    assert_eq!(account.frontier.lost().to_flat(), [1, 3, 7, 10]);
+    assert!(state.pages.is_empty(), "an event under such a sequence is still new");
 }

@@ -3,7 +3,6 @@
 use event::id::{Epoch, NodeId, TenantId};
 use event::ledger::GapReason;
 use event::rfc3339;
-use event::wire::Gap;
 use jiff::Timestamp;
 use serde::Deserialize;
 use serde_json::value::RawValue;
@@ -12,7 +11,7 @@ use super::event::{parse_id, parse_seq};
 use super::{Code, Refusal};
 use crate::tokens::Tenants;
 
-/// A range of a stream that a tier gave up.
+/// A range of a stream of which no event will come.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Tombstone {
     /// Whose stream it is.
@@ -21,10 +20,76 @@ pub struct Tombstone {
     pub stream: NodeId,
     /// The life of the spool.
     pub epoch: Epoch,
-    /// The range, and why.
-    pub gap: Gap,
-    /// Who gave it up.
+    /// The range, and when its first and last events were, where known.
+    pub range: Range,
+    /// Why.
+    pub reason: Reason,
+    /// Who says so.
     pub origin: Origin,
+}
+
+/// Sequences, both ends included, and when the first and the last of them were, where known.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Range {
+    /// The first.
+    pub from_seq: u64,
+    /// The last.
+    pub to_seq: u64,
+    /// When the first was.
+    pub first_at: Option<Timestamp>,
+    /// When the last was.
+    pub last_at: Option<Timestamp>,
+}
+
+impl Range {
+    /// A range; `None` if it ends before it begins.
+    pub fn new(
+        from_seq: u64,
+        to_seq: u64,
+        first_at: Option<Timestamp>,
+        last_at: Option<Timestamp>,
+    ) -> Option<Range> {
+        (from_seq <= to_seq).then_some(Range { from_seq, to_seq, first_at, last_at })
+    }
+
+    /// How many sequences.
+    pub fn count(&self) -> u64 {
+        self.to_seq - self.from_seq + 1
+    }
+}
+
+/// Why no event will come.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Reason {
+    /// It was given up: the range is lost.
+    Lost(GapReason),
+    /// The edge received it and keeps it in quarantine: the range is received.
+    Quarantined,
+    /// The edge received it as an event that it had under another sequence: the range is received.
+    Duplicate,
+}
+
+impl Reason {
+    /// The word in `ledger_tombstone.reason`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Reason::Lost(reason) => reason.as_str(),
+            Reason::Quarantined => "quarantined",
+            Reason::Duplicate => "duplicate",
+        }
+    }
+}
+
+impl std::str::FromStr for Reason {
+    type Err = <GapReason as std::str::FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Reason, Self::Err> {
+        match text {
+            "quarantined" => Ok(Reason::Quarantined),
+            "duplicate" => Ok(Reason::Duplicate),
+            other => other.parse().map(Reason::Lost),
+        }
+    }
 }
 
 /// The tier that gave a range up.
@@ -101,13 +166,13 @@ fn read(raw: &RawValue, tenants: &Tenants) -> Result<Tombstone, Refusal> {
     if !tenants.allow(tenant_id) {
         return Err(Refusal::forbidden());
     }
-    let reason: GapReason =
+    let reason: Reason =
         element.reason.and_then(parse_id).ok_or_else(|| wrong("reason", "a known reason"))?;
     let (from, to) = (seq(element.from_seq, "from_seq")?, seq(element.to_seq, "to_seq")?);
     let (first, last) = (at(element.first_at, "first_at")?, at(element.last_at, "last_at")?);
-    let gap = Gap::new(from, to, first, last, reason)
-        .ok_or_else(|| wrong("to_seq", "at or after from_seq"))?;
-    if element.count.is_some_and(|raw| raw.get() != gap.count.to_string()) {
+    let range =
+        Range::new(from, to, first, last).ok_or_else(|| wrong("to_seq", "at or after from_seq"))?;
+    if element.count.is_some_and(|raw| raw.get() != range.count().to_string()) {
         return Err(wrong("count", "to_seq - from_seq + 1"));
     }
     let origin = match element.origin.map(RawValue::get) {
@@ -125,7 +190,8 @@ fn read(raw: &RawValue, tenants: &Tenants) -> Result<Tombstone, Refusal> {
             .epoch
             .and_then(parse_id)
             .ok_or_else(|| wrong("epoch", "a UUID of version 4 or 7"))?,
-        gap,
+        range,
+        reason,
         origin,
     })
 }

@@ -203,12 +203,12 @@ pub(crate) async fn write_tombstones(
     let tenants: Vec<Uuid> = rows.iter().map(|row| row.tenant_id.uuid()).collect();
     let streams: Vec<&str> = rows.iter().map(|row| row.stream.as_str()).collect();
     let epochs: Vec<Uuid> = rows.iter().map(|row| row.epoch.uuid()).collect();
-    let from: Vec<i64> = rows.iter().map(|row| bigint(row.gap.from_seq)).collect();
-    let to: Vec<i64> = rows.iter().map(|row| bigint(row.gap.to_seq)).collect();
-    let counts: Vec<i64> = rows.iter().map(|row| bigint(row.gap.count)).collect();
-    let first: Vec<Option<Timestamp>> = rows.iter().map(|row| row.gap.first_at).collect();
-    let last: Vec<Option<Timestamp>> = rows.iter().map(|row| row.gap.last_at).collect();
-    let reasons: Vec<&str> = rows.iter().map(|row| row.gap.reason.as_str()).collect();
+    let from: Vec<i64> = rows.iter().map(|row| bigint(row.range.from_seq)).collect();
+    let to: Vec<i64> = rows.iter().map(|row| bigint(row.range.to_seq)).collect();
+    let counts: Vec<i64> = rows.iter().map(|row| bigint(row.range.count())).collect();
+    let first: Vec<Option<Timestamp>> = rows.iter().map(|row| row.range.first_at).collect();
+    let last: Vec<Option<Timestamp>> = rows.iter().map(|row| row.range.last_at).collect();
+    let reasons: Vec<&str> = rows.iter().map(|row| row.reason.as_str()).collect();
     let origins: Vec<&str> = rows.iter().map(|row| row.origin.as_str()).collect();
     transaction
         .execute(

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
 use event::id::{DeviceId, Epoch, EventId, NodeId, TenantId};
-use event::ledger::{Digest, block_of};
+use event::ledger::{Digest, RangeSet, block_of};
 use event::wire::{State, Status};
 use jiff::{SignedDuration, Timestamp};
 use sha2::{Digest as _, Sha256};
@@ -36,7 +36,28 @@ pub(crate) struct Plan<'a> {
     pub(crate) nodes: BTreeMap<&'a NodeId, NodeChange>,
     pub(crate) devices: BTreeMap<(TenantId, DeviceId), DeviceChange<'a>>,
     pub(crate) statuses: BTreeMap<&'a NodeId, StatusChange<'a>>,
+    /// Sequences that are received and have no event of their own for the cloud.
+    pub(crate) kept: BTreeMap<(TenantId, Stream, Kept), RangeSet>,
     pub(crate) tally: Tally,
+}
+
+/// Why a sequence was received and has no event of its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Kept {
+    /// Its record is in quarantine.
+    Quarantined,
+    /// Its event came under another sequence before: a sampler's retry.
+    Duplicate,
+}
+
+impl Kept {
+    /// The word in `ledger_tombstone.reason`.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            Kept::Quarantined => "quarantined",
+            Kept::Duplicate => "duplicate",
+        }
+    }
 }
 
 /// An event to store.
@@ -132,6 +153,7 @@ impl<'a> Plan<'a> {
             self.blocks.entry((stream.clone(), block_of(*seq))).or_default().add(*seq, id);
         }
         let account = stream.as_ref().and_then(|(stream, _)| accounts.get_mut(stream));
+        let new_place = stream.as_ref().filter(|_| first_here);
         let outcome = match judged.item {
             Item::Valid(event) => {
                 self.see(judged.message, node, event);
@@ -141,7 +163,10 @@ impl<'a> Plan<'a> {
         };
         let change = self.nodes.entry(node).or_default();
         match outcome {
-            Outcome::Duplicate => self.tally.duplicate += 1,
+            Outcome::Duplicate => {
+                self.tally.duplicate += 1;
+                self.keep(judged, new_place, Kept::Duplicate);
+            }
             Outcome::Store(event, how) => {
                 self.events.push(EventRow {
                     event,
@@ -180,6 +205,7 @@ impl<'a> Plan<'a> {
                     times: 1,
                     last_at: judged.message.received_at,
                 };
+                self.keep(judged, new_place, Kept::Quarantined);
                 self.set_aside(judged, bad, account);
             }
             Outcome::Bad(bad) => {
@@ -194,8 +220,17 @@ impl<'a> Plan<'a> {
                     times: 1,
                     last_at: judged.message.received_at,
                 };
+                self.keep(judged, new_place, Kept::Quarantined);
                 self.set_aside(judged, bad, account);
             }
+        }
+    }
+
+    /// Takes note of a sequence that is new here and that no event will show the cloud.
+    fn keep(&mut self, judged: &Judged<'a>, place: Option<&(Stream, u64)>, why: Kept) {
+        if let (Some((stream, seq)), Some(entry)) = (place, &judged.message.entry) {
+            let key = (entry.tenant_id, stream.clone(), why);
+            self.kept.entry(key).or_default().insert(*seq, *seq);
         }
     }
 

@@ -16,7 +16,7 @@ mod tests;
 
 pub(crate) use account::{Accounted, Judged, Standing, account};
 pub(crate) use decide::{
-    DeviceChange, EventRow, Known, NodeChange, Quarantined, StatusChange, decide,
+    DeviceChange, EventRow, Kept, Known, NodeChange, Quarantined, StatusChange, decide,
 };
 
 use std::collections::BTreeMap;

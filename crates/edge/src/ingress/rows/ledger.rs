@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::bigint;
 use crate::ingress::check::Checked;
-use crate::ingress::plan::{Account, Stream};
+use crate::ingress::plan::{Account, Kept, Stream};
 use crate::ingress::write::Error;
 
 /// Makes the rows that are missing and locks all of them. From here on the transaction is alone
@@ -186,5 +186,37 @@ pub(crate) async fn write_tombstones(
             &[&tenants, &streams, &epochs, &from, &to, &counts, &first, &last, &reasons],
         )
         .await?;
+    Ok(())
+}
+
+/// Tells the cloud, by way of the tombstones, of sequences that no event will show it.
+pub(crate) async fn write_kept(
+    transaction: &Transaction<'_>,
+    kept: &BTreeMap<(TenantId, Stream, Kept), RangeSet>,
+) -> Result<(), Error> {
+    let rows: Vec<_> = kept
+        .iter()
+        .flat_map(|(key, ranges)| ranges.ranges().iter().map(move |range| (key, *range)))
+        .collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let statement = transaction
+        .prepare_cached(
+            "INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count,
+                 reason, origin)
+             SELECT tenant, stream, epoch, from_seq, to_seq, to_seq - from_seq + 1, reason, 'edge'
+             FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::bigint[], $5::bigint[],
+                 $6::text[]) AS n(tenant, stream, epoch, from_seq, to_seq, reason)
+             ON CONFLICT DO NOTHING",
+        )
+        .await?;
+    let tenants: Vec<Uuid> = rows.iter().map(|((tenant, ..), _)| tenant.uuid()).collect();
+    let streams: Vec<&str> = rows.iter().map(|((_, stream, _), _)| stream.0.as_str()).collect();
+    let epochs: Vec<Uuid> = rows.iter().map(|((_, stream, _), _)| stream.1.uuid()).collect();
+    let from: Vec<i64> = rows.iter().map(|(_, (from, _))| bigint(*from)).collect();
+    let to: Vec<i64> = rows.iter().map(|(_, (_, to))| bigint(*to)).collect();
+    let reasons: Vec<&str> = rows.iter().map(|((.., why), _)| why.as_str()).collect();
+    transaction.execute(&statement, &[&tenants, &streams, &epochs, &from, &to, &reasons]).await?;
     Ok(())
 }

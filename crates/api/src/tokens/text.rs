@@ -30,18 +30,18 @@ impl TokenHash {
         sound.then(|| TokenHash::of(text))
     }
 
-    pub(crate) fn bytes(&self) -> &[u8] {
+    pub(super) fn bytes(&self) -> &[u8] {
         &self.0
     }
 
     /// Whether a stored hash is this one, in a time that does not depend on where they differ.
-    pub(crate) fn matches(&self, stored: &[u8]) -> bool {
+    pub(super) fn matches(&self, stored: &[u8]) -> bool {
         self.0.ct_eq(stored).into()
     }
 }
 
 /// A new token: 32 random bytes.
-pub(crate) fn mint() -> Secret {
+pub(super) fn mint() -> Secret {
     let bytes: [u8; 32] = rand::rng().random();
     let mut text = String::with_capacity(PREFIX.len() + DIGITS);
     text.push_str(PREFIX);

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// A bucket that fills by `per_second` up to `burst`.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Bucket {
+pub struct Bucket {
     per_second: f64,
     burst: f64,
     level: f64,
@@ -13,7 +13,7 @@ pub(crate) struct Bucket {
 
 impl Bucket {
     /// A full bucket.
-    pub(crate) fn new(per_second: f64, burst: f64, now: Instant) -> Bucket {
+    pub fn new(per_second: f64, burst: f64, now: Instant) -> Bucket {
         Bucket { per_second, burst, level: burst, at: now }
     }
 
@@ -21,16 +21,26 @@ impl Bucket {
     ///
     /// The level may go below zero: a batch is let through whole and paid off afterwards, so that a
     /// large one is never refused for good.
-    pub(crate) fn take(&mut self, cost: f64, now: Instant) -> Result<(), Duration> {
-        let passed = now.saturating_duration_since(self.at).as_secs_f64();
-        self.level = (self.level + passed * self.per_second).min(self.burst);
-        self.at = self.at.max(now);
+    pub fn take(&mut self, cost: f64, now: Instant) -> Result<(), Duration> {
+        self.fill(now);
         if self.level > 0.0 {
             self.level -= cost;
             return Ok(());
         }
         // Until there is one whole unit again, so that whoever waits as told is let in.
         Err(Duration::from_secs_f64((1.0 - self.level) / self.per_second))
+    }
+
+    /// Takes `cost` in any case, for what is known only after it was let through.
+    pub fn owe(&mut self, cost: f64, now: Instant) {
+        self.fill(now);
+        self.level -= cost;
+    }
+
+    fn fill(&mut self, now: Instant) {
+        let passed = now.saturating_duration_since(self.at).as_secs_f64();
+        self.level = (self.level + passed * self.per_second).min(self.burst);
+        self.at = self.at.max(now);
     }
 }
 
@@ -55,6 +65,17 @@ mod tests {
             }
         }
         assert!((600..=630).contains(&taken), "{taken}");
+    }
+
+    #[test]
+    fn what_is_owed_is_paid_off_before_the_next_is_let_in() {
+        let start = Instant::now();
+        let mut bucket = Bucket::new(10.0, 20.0, start);
+        assert!(bucket.take(0.0, start).is_ok());
+        bucket.owe(50.0, start);
+        let wait = bucket.take(0.0, start).unwrap_err();
+        assert!(bucket.take(0.0, start + wait / 2).is_err());
+        assert!(bucket.take(0.0, start + wait).is_ok(), "the wait was long enough");
     }
 
     #[test]

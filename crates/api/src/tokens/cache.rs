@@ -1,6 +1,6 @@
 //! Tokens as requests ask for them: many times a second, for the same few.
 //!
-//! Promise: an answer is at most [`TTL`] old. What nobody has is remembered too, so that a sender
+//! Promise: an answer is at most `TTL` old. What nobody has is remembered too, so that a sender
 //! with a wrong token does not keep the database busy; both memories are bounded, and so is the
 //! number of lookups under way, so that guesses cannot take every connection.
 
@@ -13,7 +13,7 @@ use tokio::sync::Semaphore;
 use super::{COLUMNS, Error, Token, TokenHash, token};
 
 /// How old an answer may be.
-pub(crate) const TTL: Duration = Duration::from_secs(2);
+const TTL: Duration = Duration::from_secs(2);
 /// Answers remembered; beyond it the old ones go.
 const MAX_REMEMBERED: usize = 4_096;
 /// Lookups under way at once.
@@ -21,7 +21,7 @@ const MAX_LOOKUPS: usize = 2;
 
 /// What is known of a presented token.
 #[derive(Debug, Clone)]
-pub(crate) enum Lookup {
+pub enum Lookup {
     /// It may be used.
     Valid(Arc<Token>),
     /// It was stopped.
@@ -34,19 +34,20 @@ pub(crate) enum Lookup {
 
 /// The tokens, read through a cache.
 #[derive(Debug)]
-pub(crate) struct Tokens {
+pub struct Tokens {
     pool: pg::Pool,
     known: Mutex<HashMap<TokenHash, (Lookup, Instant)>>,
     lookups: Semaphore,
 }
 
 impl Tokens {
-    pub(crate) fn new(pool: pg::Pool) -> Tokens {
+    /// The tokens of the database of this pool.
+    pub fn new(pool: pg::Pool) -> Tokens {
         Tokens { pool, known: Mutex::new(HashMap::new()), lookups: Semaphore::new(MAX_LOOKUPS) }
     }
 
     /// What is known of a token.
-    pub(crate) async fn find(&self, hash: &TokenHash) -> Result<Lookup, Error> {
+    pub async fn find(&self, hash: &TokenHash) -> Result<Lookup, Error> {
         if let Some(found) = self.remembered(hash) {
             return Ok(found);
         }

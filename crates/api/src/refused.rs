@@ -12,49 +12,62 @@ const WAIT: Duration = Duration::from_secs(1);
 
 /// What the sender is told.
 #[derive(Debug)]
-pub(super) struct Refused {
-    pub(super) status: StatusCode,
-    pub(super) code: &'static str,
+pub struct Refused {
+    /// The status.
+    pub status: StatusCode,
+    /// A word for programs.
+    pub code: &'static str,
     message: String,
-    pub(super) field: Option<String>,
+    /// The field that is wrong, where it is one.
+    pub field: Option<String>,
     wait: Option<Duration>,
 }
 
 impl Refused {
-    pub(super) fn new(
-        status: StatusCode,
-        code: &'static str,
-        message: impl Into<String>,
-    ) -> Refused {
+    /// A refusal without a field.
+    pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refused {
         Refused { status, code, message: message.into(), field: None, wait: None }
     }
 
-    pub(super) fn malformed(field: Option<&str>, message: impl Into<String>) -> Refused {
+    /// 400: the request cannot be read.
+    pub fn malformed(field: Option<&str>, message: impl Into<String>) -> Refused {
         let refused = Refused::new(StatusCode::BAD_REQUEST, "malformed", message);
         refused.about(field.map(str::to_owned))
     }
 
-    pub(super) fn about(self, field: Option<String>) -> Refused {
+    /// The same refusal, about this field.
+    pub fn about(self, field: Option<String>) -> Refused {
         Refused { field, ..self }
     }
 
-    pub(super) fn unauthorized(message: &str) -> Refused {
+    /// The same refusal; the sender may come back after this long.
+    pub fn after(self, wait: Duration) -> Refused {
+        Refused { wait: Some(wait), ..self }
+    }
+
+    /// 401: no token, or none that may be used.
+    pub fn unauthorized(message: &str) -> Refused {
         Refused::new(StatusCode::UNAUTHORIZED, "unauthorized", message)
     }
 
-    pub(super) fn too_large(message: impl Into<String>) -> Refused {
+    /// 403: the token may not do this.
+    pub fn forbidden(message: impl Into<String>) -> Refused {
+        Refused::new(StatusCode::FORBIDDEN, "forbidden", message)
+    }
+
+    /// 413: more than the limit.
+    pub fn too_large(message: impl Into<String>) -> Refused {
         Refused::new(StatusCode::PAYLOAD_TOO_LARGE, "too_large", message)
     }
 
-    pub(super) fn rate_limited(message: &str, wait: Duration) -> Refused {
-        let refused = Refused::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message);
-        Refused { wait: Some(wait), ..refused }
+    /// 429: come back after this long.
+    pub fn rate_limited(message: &str, wait: Duration) -> Refused {
+        Refused::new(StatusCode::TOO_MANY_REQUESTS, "rate_limited", message).after(wait)
     }
 
-    /// Nothing is wrong with the request; the cloud cannot serve it now.
-    pub(super) fn unavailable(code: &'static str, message: &str) -> Refused {
-        let refused = Refused::new(StatusCode::SERVICE_UNAVAILABLE, code, message);
-        Refused { wait: Some(WAIT), ..refused }
+    /// Nothing is wrong with the request; it cannot be served now.
+    pub fn unavailable(code: &'static str, message: &str) -> Refused {
+        Refused::new(StatusCode::SERVICE_UNAVAILABLE, code, message).after(WAIT)
     }
 }
 

@@ -1,9 +1,10 @@
-//! Tokens: who may write or read, and whose data.
+//! Tokens: who may write or read, and whose data. The table is `api_tokens`, in each role's database.
 //!
 //! Promises: a token has 256 random bits, is shown once, and is stored as its SHA-256 only; it is
 //! compared in constant time. A token that was revoked or has expired is refused within
 //! `cache::TTL`. Everything here returns data; nothing prints.
 
+mod bearer;
 mod cache;
 mod text;
 
@@ -17,7 +18,7 @@ use settings::Secret;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
-pub(crate) use cache::{Lookup, Tokens};
+pub use cache::{Lookup, Tokens};
 pub use text::TokenHash;
 
 /// The longest name.

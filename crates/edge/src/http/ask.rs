@@ -1,0 +1,182 @@
+//! What is asked: query parameters and bodies, read strictly. Pure.
+//!
+//! An unknown parameter or field is refused, because a filter that was misspelt would act on more than
+//! was meant.
+
+use std::fmt::Display;
+use std::str::FromStr;
+
+use api::Refused;
+use event::id::{EventId, NodeId, TenantId};
+use jiff::Timestamp;
+use serde::Deserialize;
+
+use crate::sync::admin::{
+    DEFAULT_LIMIT, Filter, MAX_IDS, MAX_LIMIT, MAX_PAGE, Redrive, Status, Unclaim,
+};
+
+/// The longest reason, type or name in a filter.
+const MAX_WORD_CHARS: usize = 200;
+
+/// Reads the parameters of the list.
+pub(super) fn filter(query: &str) -> Result<Filter, Refused> {
+    let mut filter = Filter::default();
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "status" => {
+                for word in value.split(',') {
+                    filter.status.push(parse(&name, word)?);
+                }
+            }
+            "tenant_id" => filter.tenant_id = Some(parse(&name, &value)?),
+            "reason" => filter.reason = Some(word(&name, &value)?),
+            "event_type" => filter.event_type = Some(word(&name, &value)?),
+            "device_id" => filter.device_id = Some(parse(&name, &value)?),
+            "stream" => filter.stream = Some(parse::<NodeId>(&name, &value)?.to_string()),
+            "since" => filter.since = Some(parse(&name, &value)?),
+            "until" => filter.until = Some(parse(&name, &value)?),
+            "after" => filter.after = Some(parse(&name, &value)?),
+            "limit" => filter.limit = Some(limit(parse(&name, &value)?, MAX_PAGE)?),
+            _ => return Err(unknown(&name)),
+        }
+    }
+    if filter.status.len() > Status::ALL.len() {
+        return Err(Refused::malformed(Some("status"), "status names a state twice"));
+    }
+    Ok(filter)
+}
+
+/// Reads the one parameter of the stats.
+pub(super) fn with_acked(query: &str) -> Result<bool, Refused> {
+    let mut acked = false;
+    for (name, value) in form_urlencoded::parse(query.as_bytes()) {
+        match &*name {
+            "acked" => acked = parse(&name, &value)?,
+            _ => return Err(unknown(&name)),
+        }
+    }
+    Ok(acked)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RedriveBody {
+    #[serde(default)]
+    ids: Vec<EventId>,
+    reason: Option<String>,
+    tenant_id: Option<TenantId>,
+    failed_after: Option<Timestamp>,
+    failed_before: Option<Timestamp>,
+    #[serde(default)]
+    all: bool,
+    limit: Option<u32>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Reads the body of a redrive.
+pub(super) fn redrive(body: &[u8]) -> Result<Redrive, Refused> {
+    let read: RedriveBody = json(body)?;
+    if read.ids.len() > MAX_IDS {
+        let message = format!("ids are more than the limit of {MAX_IDS}");
+        return Err(Refused::malformed(Some("ids"), message));
+    }
+    let redrive = Redrive {
+        ids: read.ids,
+        reason: read.reason.map(|text| word("reason", &text)).transpose()?,
+        tenant_id: read.tenant_id,
+        failed_after: read.failed_after,
+        failed_before: read.failed_before,
+        limit: limit(read.limit.unwrap_or(DEFAULT_LIMIT), MAX_LIMIT)?,
+        dry_run: read.dry_run,
+    };
+    if redrive.is_narrowed() == read.all {
+        let message = "say which dead letters: ids, reason, tenant_id, failed_after, failed_before; \
+                       or all, and none of these";
+        return Err(Refused::malformed(None, message));
+    }
+    Ok(redrive)
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UnclaimBody {
+    tenant_id: Option<TenantId>,
+    claimed_by: Option<String>,
+    limit: Option<u32>,
+    #[serde(default)]
+    dry_run: bool,
+}
+
+/// Reads the body of an unclaim; an empty one means every stuck row.
+pub(super) fn unclaim(body: &[u8]) -> Result<Unclaim, Refused> {
+    let read: UnclaimBody = json(if body.is_empty() { b"{}" } else { body })?;
+    Ok(Unclaim {
+        tenant_id: read.tenant_id,
+        claimed_by: read.claimed_by.map(|text| word("claimed_by", &text)).transpose()?,
+        limit: limit(read.limit.unwrap_or(DEFAULT_LIMIT), MAX_LIMIT)?,
+        dry_run: read.dry_run,
+    })
+}
+
+fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refused> {
+    serde_json::from_slice(body).map_err(|error| {
+        // The library's words name the field; a value in them is the sender's own.
+        Refused::malformed(None, format!("the body cannot be read: {error}"))
+    })
+}
+
+fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
+    text.parse()
+        .map_err(|error| Refused::malformed(Some(name), format!("{name} cannot be read: {error}")))
+}
+
+fn word(name: &str, text: &str) -> Result<String, Refused> {
+    if (1..=MAX_WORD_CHARS).contains(&text.chars().count()) && !text.contains(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    let message = format!("{name} must be 1 to {MAX_WORD_CHARS} characters of text");
+    Err(Refused::malformed(Some(name), message))
+}
+
+fn limit(limit: u32, most: u32) -> Result<u32, Refused> {
+    if (1..=most).contains(&limit) {
+        return Ok(limit);
+    }
+    Err(Refused::malformed(Some("limit"), format!("limit must be from 1 to {most}")))
+}
+
+fn unknown(name: &str) -> Refused {
+    let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
+    Refused::malformed(None, format!("there is no parameter {name:?}: see /api/docs"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_redrive_says_what_it_means() {
+        for body in ["{}", r#"{"all":false}"#, r#"{"all":true,"reason":"invalid"}"#] {
+            assert!(redrive(body.as_bytes()).is_err(), "{body}");
+        }
+        for body in [r#"{"reasn":"x"}"#, r#"{"all":true,"limit":0}"#, r#"{"reason":""}"#, "[1]"] {
+            assert!(redrive(body.as_bytes()).is_err(), "{body}");
+        }
+        assert!(redrive(br#"{"all":true}"#).is_ok_and(|what| !what.is_narrowed()));
+        let what = redrive(br#"{"reason":"invalid","limit":10000,"dry_run":true}"#).unwrap();
+        assert!(what.dry_run && what.limit == 10_000 && what.is_narrowed());
+    }
+
+    #[test]
+    fn parameters_that_are_not_known_or_not_right_are_refused() {
+        for query in ["statsu=dlq", "status=dead", "limit=0", "limit=501", "since=now", "stream=A"]
+        {
+            assert!(filter(query).is_err(), "{query}");
+        }
+        let found = filter("status=dlq,failed&limit=500&reason=too%20large").unwrap();
+        assert_eq!(found.status, [Status::Dlq, Status::Failed]);
+        assert_eq!((found.limit, found.reason.as_deref()), (Some(500), Some("too large")));
+        assert!(with_acked("acked=true").unwrap() && with_acked("acked=2").is_err());
+    }
+}

@@ -1,0 +1,118 @@
+//! What operators do with the outbox: look, redrive dead letters, free stuck rows.
+//!
+//! The HTTP API and the command line stand on this. docs/spec/sync-forwarder.md is the contract.
+//!
+//! Promises: nothing outside the given tenants is seen or changed; a change and its audit are one
+//! transaction; a row that a forwarder holds under a living lease is never touched. It must not know
+//! HTTP or terminals. It fails with the database's errors alone.
+
+mod act;
+mod look;
+mod stats;
+
+use std::fmt;
+use std::str::FromStr;
+
+use api::tokens::{Tenants, Token};
+use event::id::TenantId;
+use serde::Serialize;
+use uuid::Uuid;
+
+pub use act::{DEFAULT_LIMIT, Done, MAX_IDS, MAX_LIMIT, Redrive, Unclaim, redrive, unclaim_stuck};
+pub use look::{Detail, Filter, MAX_PAGE, Noted, PAGE, Page, Row, list, show};
+pub use stats::{Breaker, Stats, TenantStats, stats};
+
+/// The states of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Status {
+    /// Waits.
+    Pending,
+    /// A forwarder holds it.
+    Claimed,
+    /// The same.
+    Sending,
+    /// The cloud has it.
+    Acked,
+    /// A dead letter.
+    Dlq,
+    /// An operator gave it up.
+    Failed,
+}
+
+impl Status {
+    /// Every state.
+    pub const ALL: [Status; 6] = [
+        Status::Pending,
+        Status::Claimed,
+        Status::Sending,
+        Status::Acked,
+        Status::Dlq,
+        Status::Failed,
+    ];
+
+    /// The state as it is written.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Status::Pending => "pending",
+            Status::Claimed => "claimed",
+            Status::Sending => "sending",
+            Status::Acked => "acked",
+            Status::Dlq => "dlq",
+            Status::Failed => "failed",
+        }
+    }
+}
+
+impl fmt::Display for Status {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl FromStr for Status {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Status, String> {
+        let found = Status::ALL.into_iter().find(|status| status.as_str() == text);
+        found.ok_or_else(|| "expected pending, claimed, sending, acked, dlq or failed".to_owned())
+    }
+}
+
+/// The longest name of an actor, in characters.
+const MAX_ACTOR_CHARS: usize = 200;
+
+/// Who acts, for the audit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Actor {
+    via: &'static str,
+    name: String,
+}
+
+impl Actor {
+    /// Whoever has a token.
+    pub fn token(token: &Token) -> Actor {
+        Actor { via: "http", name: clip(&format!("token {} ({})", token.name, token.id)) }
+    }
+
+    /// A user of this machine.
+    pub fn user(name: &str) -> Actor {
+        Actor { via: "cli", name: clip(&format!("user {name}")) }
+    }
+}
+
+fn clip(name: &str) -> String {
+    name.chars().filter(|c| !c.is_control()).take(MAX_ACTOR_CHARS).collect()
+}
+
+/// The tenants as a parameter: null for all.
+fn scope(tenants: &Tenants) -> Option<Vec<Uuid>> {
+    match tenants {
+        Tenants::All => None,
+        Tenants::Only(list) => Some(list.iter().map(|tenant| tenant.uuid()).collect()),
+    }
+}
+
+fn uuid(tenant: Option<TenantId>) -> Option<Uuid> {
+    tenant.map(TenantId::uuid)
+}
