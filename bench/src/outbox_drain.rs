@@ -45,6 +45,11 @@ pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
 fn measure(place: &Place, runtime: &Runtime, server: &Postgres) -> Result<Vec<Row>> {
     let (site, edge) = runtime.block_on(prepare(server))?;
     let mut rows = Vec::new();
+    // It takes minutes: what is known is said.
+    let mut add = |row: Row| {
+        place.say("outbox_drain", &format!("{}: {:.2}", row.name, row.ratio));
+        rows.push(row);
+    };
     for site in [&site, &edge] {
         let name = site.outbox.name;
         place.say("outbox_drain", &format!("{name} beside a bare loop"));
@@ -55,7 +60,7 @@ fn measure(place: &Place, runtime: &Runtime, server: &Postgres) -> Result<Vec<Ro
         )?;
         let name = format!("outbox_drain/{name}_beside_bare_delete");
         let row = Row::more(name, "rows/s", ours, theirs);
-        rows.push(if site.outbox.keeps { row } else { row.bar(0.5) });
+        add(if site.outbox.keeps { row } else { row.bar(0.5) });
     }
     place.say("outbox_drain", "a backlog of a million");
     let (large, small) = interleaved(
@@ -63,14 +68,14 @@ fn measure(place: &Place, runtime: &Runtime, server: &Postgres) -> Result<Vec<Ro
         || runtime.block_on(site.drain(LARGE, OF_LARGE)),
         || runtime.block_on(site.drain(SMALL, SMALL)),
     )?;
-    rows.push(Row::more("outbox_drain/1M_beside_20k", "rows/s", large, small).bar(0.8));
+    add(Row::more("outbox_drain/1M_beside_20k", "rows/s", large, small).bar(0.8));
     place.say("outbox_drain", "beside an old snapshot");
     let (old, none) = interleaved(
         ROUNDS,
         || runtime.block_on(site.drain_under_old_snapshot()),
         || runtime.block_on(site.drain(ROWS, ROWS)),
     )?;
-    rows.push(Row::more("outbox_drain/old_snapshot_beside_none", "rows/s", old, none).bar(0.7));
+    add(Row::more("outbox_drain/old_snapshot_beside_none", "rows/s", old, none).bar(0.7));
     let peers = Peers::install(place, server)?;
     for peer in ["graphile-worker", "pg-boss"] {
         place.say("outbox_drain", &format!("beside {peer}"));
@@ -80,7 +85,7 @@ fn measure(place: &Place, runtime: &Runtime, server: &Postgres) -> Result<Vec<Ro
             || runtime.block_on(peers.run(peer, SMALL)),
         )?;
         let name = format!("outbox_drain/relay_outbox_beside_{peer}");
-        rows.push(Row::more(name, "jobs/s", ours, theirs).bar(1.0));
+        add(Row::more(name, "jobs/s", ours, theirs).bar(1.0));
     }
     Ok(rows)
 }

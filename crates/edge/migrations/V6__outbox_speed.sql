@@ -19,6 +19,10 @@ CREATE INDEX sync_outbox_lane_bulk ON sync_outbox
     (tenant_id, (-priority), (coalesce(device_id, id)), (coalesce(occurred_at, created_at)), id)
     WHERE NOT finished AND priority <= 0;
 
+-- Room for a second version of every row on its page, with its lease.
 ALTER TABLE sync_outbox SET (fillfactor = 45);
 
+-- The engine writes updated_at itself; for whoever does not, the trigger does.
 DROP TRIGGER sync_outbox_updated_at ON sync_outbox;
+CREATE TRIGGER sync_outbox_updated_at BEFORE UPDATE ON sync_outbox
+    FOR EACH ROW WHEN (NEW.updated_at = OLD.updated_at) EXECUTE FUNCTION sync_outbox_touch();

@@ -144,14 +144,15 @@ impl Table {
         }
         format!(
             "WITH {asked}, runs AS MATERIALIZED (
-  SELECT ask_n, run_id, run_at, run_lost, run_wait, run_n,
-    bool_and(run_open) OVER (PARTITION BY ask_n ORDER BY run_n) AS run_open
+  SELECT ask_n, run_id, run_at, run_lost, run_until, row_number() OVER lane AS run_n,
+    bool_and(run_open) OVER lane AS run_open
   FROM asked CROSS JOIN LATERAL (
     SELECT {id} AS run_id, {time} AS run_at, {status} <> '{pending}' AS run_lost,
-      {claimable} AS run_open, row_number() OVER (ORDER BY {order}) AS run_n,
-      CASE WHEN {status} = '{pending}' THEN {due} ELSE {expires} END - now() AS run_wait
+      {claimable} AS run_open,
+      CASE WHEN {status} = '{pending}' THEN {due} ELSE {expires} END AS run_until
     FROM {name} WHERE {of_lane}
     ORDER BY {order} LIMIT ask_take) r
+  WINDOW lane AS (PARTITION BY ask_n ORDER BY run_at, run_id)
 ), locked AS MATERIALIZED (
   SELECT {id} AS locked_id FROM {name}
   WHERE {id} = ANY (ARRAY(SELECT run_id FROM runs WHERE run_n = 1 AND run_open)) AND {claimable}
@@ -176,7 +177,8 @@ impl Table {
     {error_code} AS taken_error, {payload}
 )
 SELECT ask_n::int8, run_id::text, run_at, run_n::int8, run_lost,
-  (extract(epoch FROM run_wait) * 1000)::float8 AS run_wait_ms, taken.*
+  CASE WHEN run_n = 1 THEN (extract(epoch FROM run_until - now()) * 1000)::float8 END AS run_wait_ms,
+  taken.*
 FROM runs LEFT JOIN taken ON taken_id = run_id
 ORDER BY ask_n, run_n"
         )

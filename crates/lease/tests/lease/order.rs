@@ -140,3 +140,30 @@ async fn order_is_kept_through_retries_outages_and_crashes() {
         worker.stop().await;
     }
 }
+
+/// Its index entries and row versions stay while the snapshot is open, and every claim walks among
+/// them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_old_snapshot_in_another_session_changes_nothing() {
+    let site = Site::new("old_snapshot").await;
+    for device in 0..10 {
+        site.add("t", &format!("d{device}"), 0..200).await;
+    }
+    let old = pg::connect(&site.address).await.unwrap();
+    let waiting = "SELECT count(*) FROM sync_outbox WHERE status = 'pending'";
+    old.batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ").await.unwrap();
+    let before: i64 = old.query_one(waiting, &[]).await.unwrap().get(0);
+    let delivered = Delivered::default();
+    let workers: Vec<Worker> = (0..2)
+        .map(|n| site.start(crate::site::deliver(&delivered), site.options(&format!("w{n}"))))
+        .collect();
+    site.until_acked(2_000).await;
+    assert_in_order(&delivered.list());
+    assert_eq!(delivered.len(), 2_000, "each row once");
+    let still: i64 = old.query_one(waiting, &[]).await.unwrap().get(0);
+    assert_eq!((before, still), (2_000, 2_000), "the snapshot was open all the while");
+    for worker in workers {
+        assert_eq!((worker.counts().fenced, worker.counts().reclaimed), (0, 0));
+        worker.stop().await;
+    }
+}

@@ -17,6 +17,8 @@ CREATE INDEX sync_outbox_lane ON sync_outbox
     (tenant_id, (-priority), (coalesce(device_id, id)), (coalesce(occurred_at, created_at)), id)
     WHERE NOT finished;
 DROP TRIGGER sync_outbox_updated_at ON sync_outbox;
+CREATE TRIGGER sync_outbox_updated_at BEFORE UPDATE ON sync_outbox
+    FOR EACH ROW WHEN (NEW.updated_at = OLD.updated_at) EXECUTE FUNCTION sync_outbox_touch();
 
 ALTER TABLE sync_outbox ADD CONSTRAINT sync_outbox_fence
     CHECK ((status IN ('claimed', 'sending')) = (lease_token IS NOT NULL));
