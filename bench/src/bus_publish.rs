@@ -60,12 +60,12 @@ fn measure(place: &Place, runtime: &Runtime, broker: &RabbitMq) -> Result<Vec<Ro
     let messages: Vec<Message> = (0..TOTAL).map(message).collect();
     let ready: Vec<_> = messages.iter().map(|one| (properties(one), one.body.clone())).collect();
     place.say("bus_publish", "publishing");
-    let mut by_publisher = || {
+    let by_publisher = || {
         let rate = runtime.block_on(publish(&publisher, &messages))?;
         runtime.block_on(bare.purge())?;
         Ok(rate)
     };
-    let mut by_loop = || {
+    let by_loop = || {
         let rate = runtime.block_on(bare.publish(&ready))?;
         runtime.block_on(bare.purge())?;
         Ok(rate)
