@@ -36,6 +36,8 @@ pub(crate) struct Claimed<T> {
     pub(crate) ask: usize,
     /// Its last failure took its worker along.
     pub(crate) suspect: bool,
+    /// An earlier row of its lane changed under the claim and was not taken: it must wait for that.
+    pub(crate) behind: bool,
     pub(crate) item: Item<Result<T, String>>,
 }
 
@@ -186,7 +188,7 @@ impl<T> Queue<T> {
                 attempts: u32::try_from(attempts).unwrap_or_default(),
                 row: (self.read)(row),
             };
-            claim.rows.push(Claimed { ask, suspect, item });
+            claim.rows.push(Claimed { ask, suspect, behind: found.more, item });
         }
         Ok(claim)
     }
