@@ -229,12 +229,12 @@ where
         self.desk.work.notify_waiters();
     }
 
-    /// Puts aside what this batch does not try: all of it at a stop, and the neighbours of a row
-    /// whose last failure took its worker along.
+    /// Puts aside what this batch does not try: all of it at a stop, rows behind one that was not
+    /// taken, and the neighbours of a row whose last failure took its worker along.
     fn set_aside(&self, rows: Vec<Claimed<T>>, stopping: bool) -> (Vec<Claimed<T>>, Settled) {
         let suspect = rows.iter().filter(|row| row.suspect).map(|row| row.item.attempts).max();
         let mut settled = Settled { lane_of: Vec::new(), settles: Vec::new() };
-        if suspect.is_none() && !stopping {
+        if suspect.is_none() && !stopping && !rows.iter().any(|row| row.behind) {
             return (rows, settled);
         }
         let together = suspects_together(self.options.batch, suspect.unwrap_or_default());
@@ -242,7 +242,8 @@ where
             rows.iter().filter(|row| row.suspect).map(|row| row.ask).collect();
         let mut kept = Vec::new();
         for row in rows {
-            if !stopping && lanes.contains(&row.ask) && kept.len() < together {
+            let chosen = suspect.is_none() || (lanes.contains(&row.ask) && kept.len() < together);
+            if chosen && !stopping && !row.behind {
                 kept.push(row);
             } else {
                 let (id, outcome) = (row.item.id, Outcome::NotTried);

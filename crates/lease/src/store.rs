@@ -25,7 +25,7 @@ pub(crate) struct Found {
     pub(crate) taken: u32,
     /// There are rows that were looked at and not taken.
     pub(crate) more: bool,
-    /// The place of the last row looked at.
+    /// The place of the last row taken without a gap.
     pub(crate) last: Option<Mark>,
 }
 
@@ -36,6 +36,8 @@ pub(crate) struct Claimed<T> {
     pub(crate) ask: usize,
     /// Its last failure took its worker along.
     pub(crate) suspect: bool,
+    /// An earlier row of its lane changed under the claim and was not taken: it must wait for that.
+    pub(crate) behind: bool,
     pub(crate) item: Item<Result<T, String>>,
 }
 
@@ -163,12 +165,15 @@ impl<T> Queue<T> {
                     Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
                 found.head = Some(place.clone());
             }
-            found.last = Some(place);
             let Some(live) = row.try_get::<_, Option<bool>>("taken_live")? else {
                 found.more = true;
                 continue;
             };
             found.taken += 1;
+            // A row that was not taken is unfinished: no place behind it may become the mark.
+            if !found.more {
+                found.last = Some(place);
+            }
             claim.reclaimed += u64::from(row.try_get::<_, bool>("run_lost")?);
             let error: Option<&str> = row.try_get("taken_error")?;
             if !live {
@@ -183,7 +188,7 @@ impl<T> Queue<T> {
                 attempts: u32::try_from(attempts).unwrap_or_default(),
                 row: (self.read)(row),
             };
-            claim.rows.push(Claimed { ask, suspect, item });
+            claim.rows.push(Claimed { ask, suspect, behind: found.more, item });
         }
         Ok(claim)
     }
