@@ -321,7 +321,10 @@ mod tests {
     fn a_moment_is_a_time_or_how_long_ago() {
         let at: Timestamp = "2026-02-01T10:00:00Z".parse().unwrap();
         assert_eq!(moment("2026-02-01T10:00:00Z"), Ok(at));
-        let hours = |text| Timestamp::now().duration_since(moment(text).unwrap()).as_hours();
+        let hours = |text| {
+            let then = moment(text).unwrap();
+            Timestamp::now().duration_since(then).as_hours()
+        };
         assert_eq!((hours("2h"), hours("2d"), hours("90m")), (2, 48, 1));
         for text in ["", "soon", "-2h", "0s", "1 month"] {
             assert!(moment(text).is_err(), "{text}");

@@ -18,7 +18,10 @@ pub(crate) enum Fault {
     HaltNode(usize),
     HaltEdge(usize),
     HaltBroker,
+    KillCloud(usize),
+    HaltCloud(usize),
     Link(usize, Mode),
+    Uplink(usize, Mode),
     FillDisk(usize),
 }
 
@@ -28,7 +31,7 @@ impl Fault {
         let node = rng.random_range(0..site.nodes.len());
         let edge = rng.random_range(0..site.edges.len());
         let small_disk = site.nodes.iter().position(|node| node.tmpfs.is_some());
-        match rng.random_range(0..20) {
+        match rng.random_range(0..25) {
             0..4 => Fault::KillNode(node),
             4..7 => Fault::KillEdge(edge),
             7 => Fault::KillBroker,
@@ -41,6 +44,11 @@ impl Fault {
             14 | 15 => Fault::Link(node, Mode::DropUp),
             16 => Fault::Link(node, Mode::DropDown),
             17 | 18 if small_disk.is_some() => Fault::FillDisk(small_disk.unwrap()),
+            19 => Fault::KillCloud(edge),
+            20 => Fault::HaltCloud(edge),
+            21 => Fault::Uplink(edge, Mode::DropUp),
+            22 => Fault::Uplink(edge, Mode::DropDown),
+            23 => Fault::Uplink(edge, Mode::Cut),
             _ => Fault::Link(node, Mode::Cut),
         }
     }
@@ -83,6 +91,21 @@ impl Fault {
                 site.broker.process().unwrap().stop();
                 tokio::time::sleep(moment).await;
                 site.broker.process().unwrap().cont();
+            }
+            Fault::KillCloud(index) => {
+                site.cloud.uplinks[index].cloud.kill().await?;
+                tokio::time::sleep(moment).await;
+                site.cloud.uplinks[index].cloud.launch()?;
+            }
+            Fault::HaltCloud(index) => {
+                site.cloud.uplinks[index].cloud.halt();
+                tokio::time::sleep(moment * 3).await;
+                site.cloud.uplinks[index].cloud.go_on();
+            }
+            Fault::Uplink(index, mode) => {
+                site.cloud.uplinks[index].link.set(mode);
+                tokio::time::sleep(moment).await;
+                site.cloud.uplinks[index].link.set(Mode::Pass);
             }
             Fault::Link(index, mode) => {
                 site.nodes[index].link.set(mode);

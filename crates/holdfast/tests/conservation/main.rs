@@ -1,9 +1,10 @@
 //! The promise, on real processes: **produced = stored + declared lost**.
 //!
-//! Three nodes, two edge replicas, a broker and a Postgres run as they would at a site. Samplers hand over readings all the
-//! time, while processes are killed and halted, links are cut, stalled or made deaf in one direction, and one node's small disk
-//! is filled up. Then everything is put right, the system settles, and every reading that a sampler has a receipt for must be in
-//! Postgres exactly once, or in a declared gap; and gaps may be only where a disk was full.
+//! Three nodes, two edge replicas, two replicas of the cloud, a broker and a Postgres run as they would. Samplers hand over
+//! readings all the time, while processes are killed and halted, links are cut, stalled or made deaf in one direction, and one
+//! node's small disk is filled up. Then everything is put right, the system settles, and every reading that a sampler has a receipt
+//! for must be at the edge and in the stores of the cloud's consumers exactly once, or in a declared gap; and gaps may be only where
+//! a disk was full.
 //!
 //! `HOLDFAST_SEED=n` repeats a run's choices, `HOLDFAST_FAULTS=n` changes how many there are.
 
@@ -14,6 +15,7 @@
 )]
 
 mod account;
+mod cloud;
 mod faults;
 mod sampler;
 mod site;
@@ -57,4 +59,5 @@ async fn every_reading_is_stored_once_or_declared_lost() {
         account.check(receipts, node.tmpfs.is_some());
     }
     account::check_whole(&client).await;
+    site.cloud.check(&client).await;
 }

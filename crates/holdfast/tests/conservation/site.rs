@@ -10,6 +10,8 @@ use rig::{Link, Mode, Mosquitto, MosquittoOptions, Postgres, PostgresOptions, Pr
 use testkit::{Tmpfs, eventually};
 use tokio_postgres::Client;
 
+use crate::cloud::Cloud;
+
 const NODES: usize = 3;
 const EDGES: usize = 2;
 
@@ -38,6 +40,14 @@ pub(crate) struct Role {
 }
 
 impl Role {
+    pub(crate) fn new(
+        program: PathBuf,
+        arguments: impl IntoIterator<Item = String>,
+        log: PathBuf,
+    ) -> Role {
+        Role { program, arguments: arguments.into_iter().collect(), log, process: None }
+    }
+
     pub(crate) fn launch(&mut self) -> anyhow::Result<()> {
         let mut command = Command::new(&self.program);
         command.args(&self.arguments);
@@ -60,7 +70,7 @@ impl Role {
         self.process.as_mut().unwrap().cont();
     }
 
-    fn log_tail(&self) -> String {
+    pub(crate) fn log_tail(&self) -> String {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         let lines: Vec<_> = text.lines().rev().take(15).collect();
         lines.into_iter().rev().collect::<Vec<_>>().join("\n")
@@ -93,6 +103,7 @@ impl Node {
 pub(crate) struct Site {
     pub(crate) nodes: Vec<Node>,
     pub(crate) edges: Vec<Role>,
+    pub(crate) cloud: Cloud,
     pub(crate) broker: Mosquitto,
     pub(crate) postgres: Postgres,
     config: edge::Config,
@@ -106,8 +117,10 @@ impl Site {
         let folder = temporary.path().to_owned();
         let options = PostgresOptions { durable: false, ..PostgresOptions::default() };
         let postgres = Postgres::start(&folder.join("postgres"), options).await?;
-        let config =
-            configure(&folder, "edge-0", &postgres.url("postgres"), "mqtt://127.0.0.1:1883")?;
+        let tenant = TenantId::mint();
+        let cloud = Cloud::prepare(&folder, &postgres, tenant, EDGES).await?;
+        let database = postgres.url("postgres");
+        let config = configure(&folder, 0, &database, "mqtt://127.0.0.1:1883", &cloud)?;
         edge::migrate(&config.database).await?;
         let client = pg::connect(&config.database).await?;
         edge::registry::write_broker_files(&config, &client).await?;
@@ -119,28 +132,24 @@ impl Site {
         let mut broker = Mosquitto::start(&folder.join("broker"), options).await?;
 
         let mut nodes = Vec::new();
-        let tenant = TenantId::mint();
         for number in 0..NODES {
             nodes.push(enroll(&folder, &config, &broker, tenant, number).await?);
         }
         broker.reload();
         let mut edges = Vec::new();
         for number in 0..EDGES {
-            let name = format!("edge-{number}");
-            configure(&folder, &name, &config.database.url, &broker.url())?;
-            edges.push(Role {
-                program: testkit::bin("holdfast")?,
-                arguments: ["edge", "run", "--config"]
-                    .map(str::to_owned)
-                    .into_iter()
-                    .chain([text(&folder.join(format!("{name}.toml")))])
-                    .collect(),
-                log: folder.join(format!("{name}.log")),
-                process: None,
-            });
+            configure(&folder, number, &config.database.url, &broker.url(), &cloud)?;
+            let file = folder.join(format!("edge-{number}.toml"));
+            edges.push(Role::new(
+                testkit::bin("holdfast")?,
+                ["edge", "run", "--config"].map(str::to_owned).into_iter().chain([text(&file)]),
+                folder.join(format!("edge-{number}.log")),
+            ));
         }
-        let mut site = Site { nodes, edges, broker, postgres, config, _folder: temporary };
-        for role in site.edges.iter_mut().chain(site.nodes.iter_mut().map(|node| &mut node.role)) {
+        let mut site = Site { nodes, edges, cloud, broker, postgres, config, _folder: temporary };
+        let clouds = site.cloud.uplinks.iter_mut().map(|uplink| &mut uplink.cloud);
+        let nodes = site.nodes.iter_mut().map(|node| &mut node.role);
+        for role in clouds.chain(&mut site.edges).chain(nodes) {
             role.launch()?;
         }
         Ok(site)
@@ -165,16 +174,20 @@ impl Site {
         for node in &self.nodes {
             node.link.set(Mode::Pass);
         }
+        for uplink in &self.cloud.uplinks {
+            uplink.link.set(Mode::Pass);
+        }
         Ok(())
     }
 
-    /// Waits until every node's spool is empty of what is not acked, as the node and as the edge see it.
+    /// Waits until every node's spool is empty of what is not acked, as the node and as the edge see it, and then until the edge's
+    /// outbox and the cloud's are empty of what has not arrived.
     pub(crate) async fn wait_until_settled(&self) -> anyhow::Result<()> {
         for node in &self.nodes {
             let drained = |status: &node::NodeStatus| status.report.head == status.report.acked;
             node.wait_for_status("the backlog drains", drained).await?;
         }
-        Ok(())
+        self.cloud.wait_until_settled(&self.database().await?).await
     }
 }
 
@@ -193,10 +206,12 @@ fn folder() -> anyhow::Result<tempfile::TempDir> {
 
 fn configure(
     folder: &Path,
-    name: &str,
+    number: usize,
     database: &str,
     broker: &str,
+    cloud: &Cloud,
 ) -> anyhow::Result<edge::Config> {
+    let name = format!("edge-{number}");
     let file = folder.join(format!("{name}.toml"));
     // The same over both calls for one name: it stands in a node's configuration.
     let port = match edge::Config::load(Some(&file), |_| None) {
@@ -205,9 +220,13 @@ fn configure(
     };
     let text = format!(
         "[edge]\nreplica = {name:?}\ndatabase.url = {database:?}\nmqtt.address = {broker:?}\nmqtt.password = \"at-the-edge\"\n\
-         mqtt.keepalive = \"2s\"\nhttp.listen = \"127.0.0.1:{port}\"\nbroker.password_file = {:?}\nbroker.acl_file = {:?}\n",
+         mqtt.keepalive = \"2s\"\nhttp.listen = \"127.0.0.1:{port}\"\nbroker.password_file = {:?}\nbroker.acl_file = {:?}\n\
+         sync.cloud_url = \"http://{}\"\nsync.token = {:?}\nsync.lease_seconds = 3\nsync.timeout = \"2s\"\n\
+         sync.backoff_base = \"100ms\"\nsync.backoff_cap = \"500ms\"\n",
         folder.join("passwords"),
         folder.join("acl"),
+        cloud.uplinks[number].link.addr(),
+        cloud.token,
     );
     std::fs::write(&file, text)?;
     Ok(edge::Config::load(Some(&file), |_| None)?)
@@ -255,15 +274,14 @@ async fn enroll(
             enrolled.node_config
         ),
     )?;
-    let role = Role {
-        program: testkit::bin("holdfast-node")?,
-        arguments: vec!["run".to_owned(), "--config".to_owned(), text(&file)],
-        log: folder.join(format!("{id}.log")),
-        process: None,
-    };
+    let role = Role::new(
+        testkit::bin("holdfast-node")?,
+        ["run".to_owned(), "--config".to_owned(), text(&file)],
+        folder.join(format!("{id}.log")),
+    );
     Ok(Node { id, role, link, socket, tmpfs })
 }
 
-fn text(path: &Path) -> String {
+pub(crate) fn text(path: &Path) -> String {
     path.to_str().unwrap().to_owned()
 }
