@@ -102,9 +102,9 @@ pub const KEYS: &[Key] = &[
     Key::new(
         "mqtt.window",
         Kind::Integer { min: 2, max: 100 },
-        "Batches that may wait for their PUBACK.",
+        "Batches that may wait for their PUBACK. Mosquitto's own default is as many.",
     )
-    .default("8"),
+    .default("20"),
     Key::new(
         "mqtt.retry_cap",
         Kind::Duration { min_ms: 100, max_ms: HOUR },
