@@ -5,7 +5,9 @@
 //! is said in the table and is not a failure: machines vary. The exit code tells whether everything ran.
 
 mod bus_publish;
+mod end_to_end;
 mod event_parse;
+mod http_ingest;
 mod ingress;
 mod measure;
 mod node_publisher;
@@ -38,6 +40,8 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("node_publisher", node_publisher::run),
     ("event_parse", event_parse::run),
     ("ingress", ingress::run),
+    ("http_ingest", http_ingest::run),
+    ("end_to_end", end_to_end::run),
     ("outbox_drain", outbox_drain::run),
     ("bus_publish", bus_publish::run),
 ];

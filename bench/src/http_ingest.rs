@@ -1,37 +1,93 @@
-//! How fast batches come in over HTTP, against the same rows written by hand.
-//!
-//! Three writers on one durable Postgres, each with four connections and 1,000 events a
-//! transaction: HTTP (zstd, JSON, tokens, the whole service), the writer behind it (batches read
-//! already), and bare SQL with its rows ready: INSERT of the ids, COPY of the relay rows, UPDATE of
-//! the frontier. Prints events a second and the ratio to bare SQL, the median of three rounds.
+//! Batches over HTTP into the cloud, against the same rows written by hand: bare SQL with its rows ready, on the same durable
+//! Postgres, with as many connections and events a transaction. HTTP is the whole service: zstd, JSON, tokens, checks, ledger. Only
+//! the ingestion runs, so that nothing drains what it writes.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::pin::pin;
-use std::sync::Arc;
 use std::time::Instant;
 
+use anyhow::Result;
+use cloud::ingest::Batch;
 use cloud::ingest::request::{Item, parse};
-use cloud::ingest::{Batch, Sender, Writer};
-use cloud::metrics::Metrics;
 use cloud::tokens::{self, NewToken, Role, Tenants};
 use cloud::trace::Traceparent;
 use cloud::{Cloud, Config};
 use event::id::{DeviceId, Epoch, EventId, TenantId};
 use event::wire::{Limits, compress};
+use rig::{Postgres, PostgresOptions};
 use serde_json::json;
-use testkit::rig::{Postgres, PostgresOptions};
+use tokio::runtime::Runtime;
 use tokio::task::JoinSet;
 use tokio_postgres::binary_copy::BinaryCopyInWriter;
 use tokio_postgres::types::Type;
 use uuid::Uuid;
 
-type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
+use crate::measure::{interleaved, per_second};
+use crate::place::Place;
+use crate::row::Row;
 
-const ROUNDS: usize = 3;
+const ROUNDS: usize = 5;
 const SENDERS: usize = 4;
 const BATCHES: usize = 25;
 const EVENTS: usize = 1_000;
 const STREAMS: usize = 20;
+const BAR: f64 = 0.8;
+
+pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
+    place.say("http_ingest", "starting Postgres");
+    mqtt::install_crypto();
+    let runtime = Runtime::new()?;
+    // The user that runs Postgres must be able to enter, which the target folder does not promise.
+    let folder = tempfile::Builder::new().prefix("holdfast-bench-").tempdir()?;
+    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
+    let mut server =
+        runtime.block_on(Postgres::start(folder.path(), PostgresOptions::default()))?;
+    let rows = measure(place, &runtime, &server.url("postgres"));
+    runtime.block_on(server.stop())?;
+    rows
+}
+
+fn measure(place: &Place, runtime: &Runtime, url: &str) -> Result<Vec<Row>> {
+    let config = Config::load(None, |name| match name {
+        "HOLDFAST_CLOUD_DATABASE_URL" => Some(url.to_owned()),
+        "HOLDFAST_CLOUD_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        "HOLDFAST_CLOUD_ROLES" => Some("ingestion".to_owned()),
+        "HOLDFAST_CLOUD_RATE_EVENTS_PER_SECOND" => Some("10000000".to_owned()),
+        "HOLDFAST_CLOUD_RATE_REQUESTS_PER_SECOND" => Some("100000".to_owned()),
+        _ => None,
+    })?;
+    let cloud = runtime.block_on(Cloud::start(config.clone()))?;
+    let client = runtime.block_on(pg::connect(&config.database))?;
+    let new = NewToken {
+        name: "bench".to_owned(),
+        role: Role::Edge,
+        tenants: Tenants::All,
+        expires_at: None,
+    };
+    let (_, token) = runtime.block_on(tokens::create(&client, &new))?;
+    let tenant = TenantId::mint();
+    let loads = || (0..SENDERS).map(|sender| load(tenant, sender)).collect::<Result<Vec<_>>>();
+    // The first round of each fills caches and prepares statements.
+    runtime.block_on(over_http(&cloud, token.expose(), loads()?))?;
+    runtime.block_on(by_hand(&config.database, loads()?))?;
+    place.say("http_ingest", "writing");
+    let rates = interleaved(
+        ROUNDS,
+        || {
+            let loads = loads()?;
+            runtime.block_on(client.batch_execute("CHECKPOINT"))?;
+            runtime.block_on(over_http(&cloud, token.expose(), loads))
+        },
+        || {
+            let loads = loads()?;
+            runtime.block_on(client.batch_execute("CHECKPOINT"))?;
+            runtime.block_on(by_hand(&config.database, loads))
+        },
+    );
+    runtime.block_on(cloud.stop());
+    let (ours, theirs) = rates?;
+    Ok(vec![Row::more("http_ingest/beside_direct_sql", "events/s", ours, theirs).bar(BAR)])
+}
 
 /// One sender's batches: bodies, and the same read already.
 struct Load {
@@ -88,26 +144,7 @@ async fn over_http(cloud: &Cloud, token: &str, loads: Vec<Load>) -> Result<f64> 
     while let Some(done) = senders.join_next().await {
         done??;
     }
-    Ok(rate(started))
-}
-
-async fn by_writer(writer: &Writer, loads: Vec<Load>) -> Result<f64> {
-    let started = Instant::now();
-    let mut senders: JoinSet<Result<()>> = JoinSet::new();
-    for load in loads {
-        let writer = writer.clone();
-        senders.spawn(async move {
-            let sender = Sender { token_id: Uuid::now_v7(), trace: Traceparent::mint() };
-            for batch in &load.batches {
-                writer.commit(sender, batch).await?;
-            }
-            Ok(())
-        });
-    }
-    while let Some(done) = senders.join_next().await {
-        done??;
-    }
-    Ok(rate(started))
+    Ok(per_second(SENDERS * BATCHES * EVENTS, started))
 }
 
 const COPY: &str = "COPY relay_outbox (tenant_id, event_id, event_type, occurred_at, trace_id,
@@ -128,7 +165,7 @@ const TYPES: [Type; 13] = [
     Type::TEXT,
 ];
 
-struct Row {
+struct Ready {
     tenant: Uuid,
     id: Uuid,
     event_type: String,
@@ -141,11 +178,11 @@ struct Row {
     seq: i64,
 }
 
-fn rows(batch: &Batch) -> Vec<Row> {
+fn rows(batch: &Batch) -> Vec<Ready> {
     let rows = batch.items.iter().filter_map(|item| {
         let Item::Valid(event) = item else { return None };
         let (envelope, place) = (&event.envelope, event.place.as_ref()?);
-        Some(Row {
+        Some(Ready {
             tenant: envelope.tenant_id.uuid(),
             id: envelope.event_id.uuid(),
             event_type: envelope.event_type.to_string(),
@@ -164,7 +201,7 @@ fn rows(batch: &Batch) -> Vec<Row> {
 async fn by_hand(options: &pg::Options, loads: Vec<Load>) -> Result<f64> {
     let mut ready = Vec::new();
     for load in loads {
-        let rows: Vec<Vec<Row>> = load.batches.iter().map(rows).collect();
+        let rows: Vec<Vec<Ready>> = load.batches.iter().map(rows).collect();
         ready.push((pg::connect(options).await?, rows));
     }
     let started = Instant::now();
@@ -229,61 +266,5 @@ async fn by_hand(options: &pg::Options, loads: Vec<Load>) -> Result<f64> {
     while let Some(done) = senders.join_next().await {
         done??;
     }
-    Ok(rate(started))
-}
-
-fn rate(started: Instant) -> f64 {
-    (SENDERS * BATCHES * EVENTS) as f64 / started.elapsed().as_secs_f64()
-}
-
-fn median(mut rates: Vec<f64>) -> f64 {
-    rates.sort_by(f64::total_cmp);
-    rates[rates.len() / 2]
-}
-
-#[tokio::main]
-async fn main() -> Result<()> {
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let folder = tempfile::tempdir()?;
-    std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o755))?;
-    let mut server = Postgres::start(folder.path(), PostgresOptions::default()).await?;
-    let url = server.url("postgres");
-    let config = Config::load(None, |name| match name {
-        "HOLDFAST_CLOUD_DATABASE_URL" => Some(url.clone()),
-        "HOLDFAST_CLOUD_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
-        "HOLDFAST_CLOUD_RATE_EVENTS_PER_SECOND" => Some("10000000".to_owned()),
-        _ => None,
-    })?;
-    let cloud = Cloud::start(config.clone()).await?;
-    let client = pg::connect(&config.database).await?;
-    let new = NewToken {
-        name: "rate".to_owned(),
-        role: Role::Edge,
-        tenants: Tenants::All,
-        expires_at: None,
-    };
-    let (_, token) = tokens::create(&client, &new).await?;
-    let writer = Writer::new(pg::Pool::new(&config.database)?, Arc::new(Metrics::new()));
-    let tenant = TenantId::mint();
-    let loads = || (0..SENDERS).map(|sender| load(tenant, sender)).collect::<Result<Vec<_>>>();
-    let mut rates: [Vec<f64>; 3] = Default::default();
-    // In turn, so that whatever else the machine does meets all three; the first is to warm up.
-    for round in 0..=ROUNDS {
-        let measured = [
-            over_http(&cloud, token.expose(), loads()?).await?,
-            by_writer(&writer, loads()?).await?,
-            by_hand(&config.database, loads()?).await?,
-        ];
-        client.batch_execute("CHECKPOINT").await?;
-        if round > 0 {
-            rates.iter_mut().zip(measured).for_each(|(rates, rate)| rates.push(rate));
-        }
-    }
-    let [http, writer, hand] = rates.map(median);
-    tracing_subscriber::fmt().init();
-    tracing::info!(http, writer, by_hand = hand, "events a second");
-    tracing::info!(http = http / hand, writer = writer / hand, "of bare SQL");
-    cloud.stop().await;
-    server.stop().await?;
-    Ok(())
+    Ok(per_second(SENDERS * BATCHES * EVENTS, started))
 }
