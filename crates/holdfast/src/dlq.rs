@@ -1,6 +1,6 @@
 //! `holdfast dlq …`: messages that a consumer gave up, on either bus: look at them, and send them back.
 
-mod actor;
+pub(crate) mod actor;
 mod place;
 
 use std::io::Write as _;

@@ -14,6 +14,7 @@ mod log;
 mod otlp;
 mod outbox;
 mod output;
+mod relay;
 mod shutdown;
 mod sim;
 mod table;
@@ -60,6 +61,9 @@ enum Command {
     /// The exchanges and queues on RabbitMQ.
     #[command(subcommand)]
     Bus(bus::Command),
+    /// Events that the cloud's relay gave up: look at them, publish them again.
+    #[command(subcommand)]
+    Relay(relay::Command),
     /// Messages that a consumer gave up: look at them, send them back.
     #[command(subcommand)]
     Dlq(dlq::Command),
@@ -99,6 +103,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Token(command) => Box::pin(cloud::run_token(command)).await,
         Command::Outbox(command) => Box::pin(outbox::run(command)).await,
         Command::Bus(command) => Box::pin(bus::run(command)).await,
+        Command::Relay(command) => Box::pin(relay::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Sim(command) => sim::run(command).await,

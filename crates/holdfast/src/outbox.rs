@@ -298,7 +298,7 @@ fn actor() -> Actor {
 }
 
 /// A time, or how long ago.
-fn moment(text: &str) -> Result<Timestamp, String> {
+pub(crate) fn moment(text: &str) -> Result<Timestamp, String> {
     if let Ok(at) = text.parse::<Timestamp>() {
         return Ok(at);
     }

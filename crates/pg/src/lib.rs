@@ -1,6 +1,6 @@
 //! Postgres for every role: how to reach it, how its tables come to be, and what its errors mean.
 //!
-//! Purpose: [`Pool`], [`connect`] and [`listen`] turn [`Options`] into connections that notice a dead link;
+//! Purpose: [`Pool`], [`connect`] and [`listen()`] turn [`Options`] into connections that notice a dead link;
 //! [`migrate`] brings a schema up to date while any number of replicas start at once;
 //! [`partitions`] keeps a month's partition ready before its rows arrive; [`about`] says what an
 //! error is about, and that alone decides whether a caller retries, sets a record aside, or stops.

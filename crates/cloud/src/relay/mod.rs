@@ -31,7 +31,7 @@ pub(crate) use meter::Meter;
 use watch::Drain;
 
 pub use deliver::Routes;
-pub use redrive::{MAX_REDRIVE, Redriven, Selection, redrive};
+pub use redrive::{DeadLetter, MAX_REDRIVE, Redriven, Selection, dead_letters, redrive};
 
 /// How often the table is looked at, at the least.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

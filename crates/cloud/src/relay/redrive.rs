@@ -36,12 +36,58 @@ pub struct Redriven {
     pub changed: u64,
 }
 
+/// An event that the relay gave up. Its envelope is not shown.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct DeadLetter {
+    /// The event.
+    pub event_id: Uuid,
+    /// Its type.
+    pub event_type: String,
+    /// Whose it is.
+    pub tenant_id: Uuid,
+    /// When it was given up.
+    pub failed_at: Timestamp,
+    /// Why.
+    pub reason: String,
+    /// What the bus said last.
+    pub error: Option<String>,
+    /// How often it was tried.
+    pub attempts: i32,
+}
+
 const MEANT: &str = "finished AND status = 'dlq'
     AND ($1::uuid[] IS NULL OR event_id = ANY ($1))
     AND ($2::text IS NULL OR dlq_reason = $2)
     AND ($3::uuid IS NULL OR tenant_id = $3)
     AND ($4::timestamptz IS NULL OR failed_at >= $4)
     AND ($5::timestamptz IS NULL OR failed_at < $5)";
+
+/// The dead letters that are meant, the newest first.
+pub async fn dead_letters(
+    client: &Client,
+    selection: &Selection,
+    limit: u32,
+) -> Result<Vec<DeadLetter>, pg::Error> {
+    let Selection { event_ids, reason, tenant, since, until } = selection;
+    let list = format!(
+        "SELECT event_id, event_type, tenant_id, failed_at, dlq_reason, last_error_message, attempt_count
+         FROM relay_outbox WHERE {MEANT} ORDER BY failed_at DESC, id DESC LIMIT $6"
+    );
+    let limit = i64::from(limit);
+    let rows = client.query(&list, &[event_ids, reason, tenant, since, until, &limit]).await?;
+    let read = |row: &tokio_postgres::Row| {
+        Ok(DeadLetter {
+            event_id: row.try_get(0)?,
+            event_type: row.try_get(1)?,
+            tenant_id: row.try_get(2)?,
+            failed_at: row.try_get(3)?,
+            reason: row.try_get(4)?,
+            error: row.try_get(5)?,
+            attempts: row.try_get(6)?,
+        })
+    };
+    rows.iter().map(read).collect()
+}
 
 /// Puts dead letters back to be published, the oldest first, with no attempts; at most `limit`, and
 /// never more than [`MAX_REDRIVE`]. A dry run counts alone. Either is recorded in `operator_audit`.

@@ -5,7 +5,7 @@ use cloud::dead_letters::audit::Actor;
 const ACCOUNTS: &str = "/etc/passwd";
 
 /// The user that this process runs as, by the machine's own list: the environment can say anything.
-pub(super) fn this_user() -> Actor {
+pub(crate) fn this_user() -> Actor {
     let uid = rustix::process::getuid().as_raw();
     let accounts = std::fs::read_to_string(ACCOUNTS).unwrap_or_default();
     Actor::User(name_of(uid, &accounts).unwrap_or_else(|| format!("uid {uid}")))
