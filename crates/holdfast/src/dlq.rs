@@ -1,6 +1,5 @@
 //! `holdfast dlq …`: messages that a consumer gave up, on either bus: look at them, and send them back.
 
-pub(crate) mod actor;
 mod place;
 
 use std::io::Write as _;
@@ -9,7 +8,7 @@ use anyhow::Context as _;
 use bus::export_line;
 use clap::Subcommand;
 use cloud::dead_letters::Wanted;
-use cloud::dead_letters::audit::{self, Deed, Outcome};
+use cloud::dead_letters::audit::{self, Actor, Deed, Outcome};
 use event::id::TenantId;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -283,7 +282,7 @@ async fn replay(args: ReplayArgs) -> anyhow::Result<()> {
     parameters["per_second"] = json!(args.per_second);
     parameters["limit"] = json!(args.limit);
     parameters["bus"] = json!(place.name());
-    let actor = actor::this_user();
+    let actor = Actor::User(crate::user::this_user());
     let deed = Deed { actor: &actor, action: "dlq.replay", parameters, dry_run: args.dry_run };
     let audit_id = audit::begin(place.database(), &deed).await.context("record the replay")?;
     let pace = Pace { limit: args.limit, per_second: args.per_second, wait: args.wait };
@@ -320,7 +319,7 @@ async fn export(args: ExportArgs) -> anyhow::Result<()> {
     let mut parameters = args.filter.parameters();
     parameters["limit"] = json!(args.limit);
     parameters["bus"] = json!(place.name());
-    let actor = actor::this_user();
+    let actor = Actor::User(crate::user::this_user());
     let deed = Deed { actor: &actor, action: "dlq.export", parameters, dry_run: false };
     let audit_id = audit::begin(place.database(), &deed).await.context("record the export")?;
     let exported = write_letters(&place, &args).await;

@@ -19,6 +19,7 @@ mod shutdown;
 mod sim;
 mod table;
 mod up;
+mod user;
 
 use std::process::ExitCode;
 

@@ -282,19 +282,8 @@ fn connect(common: &Common) -> anyhow::Result<pg::Pool> {
     Ok(pg::Pool::new(&pg::Options { max_connections: 1, ..config.database })?)
 }
 
-/// Who runs this, as the system knows it; what `sudo` says of the person behind it is added.
 fn actor() -> Actor {
-    let uid = rustix::process::getuid().as_raw();
-    let users = std::fs::read_to_string("/etc/passwd").unwrap_or_default();
-    let name = users.lines().find_map(|line| {
-        let mut fields = line.split(':');
-        let name = fields.next()?;
-        (fields.nth(1)? == uid.to_string()).then_some(name)
-    });
-    let name = name.unwrap_or("unknown");
-    let sudo = crate::config::environment("SUDO_USER").filter(|_| uid == 0);
-    let behind = sudo.map(|user| format!(", sudo by {user}")).unwrap_or_default();
-    Actor::user(&format!("{name} (uid {uid}{behind})"))
+    Actor::user(&crate::user::this_user())
 }
 
 /// A time, or how long ago.

@@ -6,6 +6,7 @@
 use std::path::PathBuf;
 
 use clap::Subcommand;
+use cloud::dead_letters::audit::Actor;
 use cloud::relay::{self, MAX_REDRIVE, Selection};
 use event::id::{EventId, TenantId};
 use jiff::Timestamp;
@@ -143,7 +144,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<()> {
         "name what is meant (--id, --reason, --tenant, --since, --until), or say --all"
     );
     let client = args.meant.connect().await?;
-    let actor = crate::dlq::actor::this_user();
+    let actor = Actor::User(crate::user::this_user());
     let selection = args.meant.selection();
     let done = relay::redrive(&client, &actor, &selection, args.limit, args.dry_run).await?;
     if args.meant.json {

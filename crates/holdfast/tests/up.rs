@@ -60,6 +60,20 @@ impl Up {
         .unwrap();
     }
 
+    /// Waits until the cloud's telemetry store has grown by so much.
+    async fn wait_in_cloud(&self, more: i64) {
+        let config = cloud::Config::load(Some(&self.data.join("cloud/cloud.toml")), |_| None);
+        let client = pg::connect(&config.unwrap().database).await.unwrap();
+        let count = async || {
+            let row = client.query_one("SELECT count(*) FROM telemetry_reading", &[]).await;
+            row.map_or(0, |row| row.get::<_, i64>(0))
+        };
+        let before = count().await;
+        eventually(SOON, "the cloud's store grows", async || count().await >= before + more)
+            .await
+            .unwrap();
+    }
+
     fn link(&self, set: &str, node: &str) -> std::process::Output {
         holdfast().args(["link", set, node, "--data"]).arg(&self.data).output().unwrap()
     }
@@ -84,6 +98,13 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
     let mut up = Up::start(folder.path());
     up.wait_stored("barn-1", 20).await;
     up.wait_stored("barn-2", 20).await;
+
+    // From the site to the cloud's stores, and again after the site's own link was cut.
+    up.wait_in_cloud(40).await;
+    assert!(up.link("cut", "cloud").status.success());
+    up.wait_stored("barn-2", up.stored("barn-2").unwrap().0 + 40).await;
+    assert!(up.link("restore", "cloud").status.success());
+    up.wait_in_cloud(40).await;
 
     // A second one on the same folder is refused, and says what to do.
     let second = holdfast().args(["up", "--data"]).arg(folder.path()).output().unwrap();

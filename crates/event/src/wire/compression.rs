@@ -48,7 +48,7 @@ pub fn decode<'a>(body: &'a [u8], limits: &Limits) -> Result<Cow<'a, [u8]>, Wire
 
 /// Compresses a body into one frame that states its size.
 pub fn compress(body: &[u8], level: i32) -> Result<Vec<u8>, WireError> {
-    zstd::bulk::compress(body, level).map_err(refused)
+    zstd::bulk::compress(body, level).map_err(|error| refused(&error))
 }
 
 /// Compresses one body after another with the same memory, which spares each of them the setting up.
@@ -57,17 +57,16 @@ pub struct Compressor(zstd::bulk::Compressor<'static>);
 impl Compressor {
     /// A compressor of a level.
     pub fn new(level: i32) -> Result<Compressor, WireError> {
-        zstd::bulk::Compressor::new(level).map(Compressor).map_err(refused)
+        zstd::bulk::Compressor::new(level).map(Compressor).map_err(|error| refused(&error))
     }
 
     /// As [`compress`] does.
     pub fn compress(&mut self, body: &[u8]) -> Result<Vec<u8>, WireError> {
-        self.0.compress(body).map_err(refused)
+        self.0.compress(body).map_err(|error| refused(&error))
     }
 }
 
-#[allow(clippy::needless_pass_by_value, reason = "the form that map_err wants")]
-fn refused(error: std::io::Error) -> WireError {
+fn refused(error: &std::io::Error) -> WireError {
     WireError::Compression(error.to_string())
 }
 

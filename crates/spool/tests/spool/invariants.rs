@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use spool::{Config, Error, Item, Spool};
+use spool::{Config, Error, Item, Seen, Spool};
 
 use crate::double::TestDisk;
 use crate::ledger::{Ledger, START_MS, open, payload, read_from, records, small};
@@ -22,6 +22,35 @@ fn what_is_appended_is_read_in_order_with_its_class_and_time() {
         assert_eq!(item, Item::Record { seq: n, written_at_ms: START_MS, class, bytes });
     }
     assert!(disk.segment_names().len() > 3, "the test is about several segments");
+}
+
+#[test]
+fn what_a_reader_is_offered_and_refuses_comes_again() {
+    let disk = TestDisk::default();
+    let spool = open(small(), &disk).unwrap();
+    for n in 1..=50 {
+        spool.append(0, &payload(n)).unwrap();
+    }
+    let mut reader = spool.reader(1);
+    for n in 1..=50 {
+        // Refused once each, in the middle of a window and at its ends.
+        let mut shown = Vec::new();
+        for take in [false, true] {
+            let moved = reader.offer(|seen| {
+                let Seen::Record { seq, bytes, .. } = seen else { panic!("a gap at {n}") };
+                shown.push((seq, bytes.to_vec()));
+                take
+            });
+            assert_eq!(moved.unwrap(), take);
+            assert_eq!(reader.position(), if take { n + 1 } else { n });
+        }
+        assert_eq!(shown, [(n, payload(n)), (n, payload(n))]);
+    }
+    assert!(!reader.offer(|_| true).unwrap(), "everything has been read");
+    let read = disk.bytes_read();
+    let mut again = spool.reader(1);
+    while again.offer(|_| true).unwrap() {}
+    assert!(read <= (disk.bytes_read() - read) * 2, "a refusal does not begin the segment anew");
 }
 
 #[test]

@@ -1,14 +1,16 @@
-//! Who runs this command, for the audit.
-
-use cloud::dead_letters::audit::Actor;
+//! Who runs this command, for the audits.
 
 const ACCOUNTS: &str = "/etc/passwd";
 
-/// The user that this process runs as, by the machine's own list: the environment can say anything.
-pub(crate) fn this_user() -> Actor {
+/// The user that this process runs as, by the machine's own list: the environment can say anything. What `sudo` says of the person
+/// behind it is added, since only root could have made it up.
+pub(crate) fn this_user() -> String {
     let uid = rustix::process::getuid().as_raw();
     let accounts = std::fs::read_to_string(ACCOUNTS).unwrap_or_default();
-    Actor::User(name_of(uid, &accounts).unwrap_or_else(|| format!("uid {uid}")))
+    let name = name_of(uid, &accounts).unwrap_or_else(|| "unknown".to_owned());
+    let sudo = crate::config::environment("SUDO_USER").filter(|_| uid == 0);
+    let behind = sudo.map(|user| format!(", sudo by {user}")).unwrap_or_default();
+    format!("{name} (uid {uid}{behind})")
 }
 
 fn name_of(uid: u32, accounts: &str) -> Option<String> {
