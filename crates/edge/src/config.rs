@@ -5,8 +5,10 @@
 //! [`settings::Error`], which names the key, the value and the reason.
 
 mod keys;
+mod role;
 mod sync;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,7 @@ use event::id::NodeId;
 use settings::{Secret, Section};
 
 pub use keys::{KEYS, SECTION};
+pub use role::Role;
 pub use sync::Sync;
 
 /// What the edge was told.
@@ -22,6 +25,8 @@ pub use sync::Sync;
 pub struct Config {
     /// This replica's name.
     pub replica: NodeId,
+    /// What this process does.
+    pub roles: BTreeSet<Role>,
     /// Postgres.
     pub database: pg::Options,
     /// The broker, with the edge's credentials.
@@ -132,6 +137,7 @@ impl Config {
         let hours: u64 = section.get("dedupe.ttl_hours")?.parse()?;
         Ok(Config {
             replica: section.get("replica")?.parse()?,
+            roles: role::roles(section)?,
             database: pg::Options {
                 max_connections: section.get("database.max_connections")?.parse()?,
                 statement_timeout: Some(STATEMENT_TIMEOUT),

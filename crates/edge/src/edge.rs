@@ -11,7 +11,7 @@ use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use crate::config::Config;
+use crate::config::{Config, Role};
 use crate::health::{Health, Line};
 use crate::http::Http;
 use crate::ingress::Writer;
@@ -102,18 +102,8 @@ impl Edge {
     pub async fn start(config: Config) -> Result<Edge, Error> {
         prepare(&config.database).await?;
         let metrics = Arc::new(Metrics::new());
-        let health = Arc::new(Health::new(Arc::clone(&metrics)));
-        let uplink = Arc::new(Uplink::new(Arc::clone(&metrics)));
-        let writer = Writer::new(pg::Pool::new(&config.database)?, Arc::clone(&metrics));
-        let receiver = Receiver {
-            broker: config.broker.clone(),
-            replica: config.replica.to_string(),
-            keepalive: config.keepalive,
-            room: Room::new(config.ingress.max_held),
-            health: Arc::clone(&health),
-            uplink: Arc::clone(&uplink),
-        };
-        receiver.check()?;
+        let has = |role| config.roles.contains(&role);
+        let health = Arc::new(Health::new(Arc::clone(&metrics), has(Role::Ingress)));
         let address = config.listen;
         let listener =
             TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
@@ -121,54 +111,35 @@ impl Edge {
 
         let (stop, stopping) = signal();
         let (drained, all_drained) = signal();
-        let (held, from_receivers) = mpsc::channel(MAX_HELD_MESSAGES);
-        // One group waits while another is committed; more would only be older when they are.
-        let (groups, from_gather) = mpsc::channel(1);
-        let pipeline = Pipeline {
-            writer: writer.clone(),
-            limits: config.ingress,
-            health: Arc::clone(&health),
-            uplink: Arc::clone(&uplink),
-            metrics: Arc::clone(&metrics),
-            stop: stopping.clone(),
+        let (mut pipeline, mut others) = (JoinSet::new(), JoinSet::new());
+        let backfill = if has(Role::Ingress) {
+            let ingress = Ingress {
+                config: &config,
+                metrics: &metrics,
+                health: &health,
+                stopping: &stopping,
+                all_drained,
+            };
+            Some(ingress.start(&mut pipeline, &mut others)?)
+        } else {
+            None
         };
-        let mut tasks = JoinSet::new();
-        tasks.spawn(pipeline.clone().gather(from_receivers, groups));
-        tasks.spawn(pipeline.commit(from_gather));
-
-        let mut others = JoinSet::new();
-        for line in [Line::Batches, Line::Events] {
-            let (stop, drained) = (stopping.clone(), all_drained.clone());
-            others.spawn(receiver.clone().run(line, held.clone(), stop, drained));
-        }
-        others.spawn(maintenance::run(
-            config.database.clone(),
-            config.dedupe_ttl,
-            config.dedupe_sweep_every,
-            Arc::clone(&metrics),
-            stopping.clone(),
-        ));
-        let backfill = Backfill {
-            writer,
-            uplink,
-            metrics: Arc::clone(&metrics),
-            places: Arc::new(Semaphore::new(config.max_uploads)),
-        };
+        others.spawn(maintenance::upkeep(Arc::clone(&metrics), stopping.clone()));
         let operators = pg::Pool::new(&pg::Options {
             max_connections: OPERATOR_CONNECTIONS,
             ..config.database.clone()
         })?;
         let stall_after = config.ingress.stall_after;
         let service = Http::new(operators, Arc::clone(&health), Arc::clone(&metrics), stall_after);
-        let service = service.router(backfill.router());
-        if let Some(sync) = &config.sync {
+        let service = service.router(&config.roles, backfill);
+        if let Some(sync) = config.sync.as_ref().filter(|_| has(Role::Sync)) {
             let forwarder =
                 Forwarder::start(&config.database, sync, &config.replica, Arc::clone(&metrics))?;
             others.spawn(forwarder.run(stopping.clone(), health));
         }
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");
-        Ok(Edge { http, metrics, stop, drained, pipeline: tasks, others })
+        Ok(Edge { http, metrics, stop, drained, pipeline, others })
     }
 
     /// Where HTTP is served.
@@ -188,6 +159,64 @@ impl Edge {
         self.drained.say();
         while self.others.join_next().await.is_some() {}
         tracing::info!("edge stopped");
+    }
+}
+
+/// What ingress is started with.
+struct Ingress<'a> {
+    config: &'a Config,
+    metrics: &'a Arc<Metrics>,
+    health: &'a Arc<Health>,
+    stopping: &'a Signal,
+    all_drained: Signal,
+}
+
+impl Ingress<'_> {
+    /// Starts receiving from the broker, and returns the routes of backfill.
+    fn start(self, pipeline: &mut JoinSet<()>, others: &mut JoinSet<()>) -> Result<Router, Error> {
+        let Ingress { config, metrics, health, stopping, all_drained } = self;
+        let uplink = Arc::new(Uplink::new(Arc::clone(metrics)));
+        let writer = Writer::new(pg::Pool::new(&config.database)?, Arc::clone(metrics));
+        let receiver = Receiver {
+            broker: config.broker.clone(),
+            replica: config.replica.to_string(),
+            keepalive: config.keepalive,
+            room: Room::new(config.ingress.max_held),
+            health: Arc::clone(health),
+            uplink: Arc::clone(&uplink),
+        };
+        receiver.check()?;
+        let (held, from_receivers) = mpsc::channel(MAX_HELD_MESSAGES);
+        // One group waits while another is committed; more would only be older when they are.
+        let (groups, from_gather) = mpsc::channel(1);
+        let line = Pipeline {
+            writer: writer.clone(),
+            limits: config.ingress,
+            health: Arc::clone(health),
+            uplink: Arc::clone(&uplink),
+            metrics: Arc::clone(metrics),
+            stop: stopping.clone(),
+        };
+        pipeline.spawn(line.clone().gather(from_receivers, groups));
+        pipeline.spawn(line.commit(from_gather));
+        for line in [Line::Batches, Line::Events] {
+            let (stop, drained) = (stopping.clone(), all_drained.clone());
+            others.spawn(receiver.clone().run(line, held.clone(), stop, drained));
+        }
+        others.spawn(maintenance::run(
+            config.database.clone(),
+            config.dedupe_ttl,
+            config.dedupe_sweep_every,
+            Arc::clone(metrics),
+            stopping.clone(),
+        ));
+        let backfill = Backfill {
+            writer,
+            uplink,
+            metrics: Arc::clone(metrics),
+            places: Arc::new(Semaphore::new(config.max_uploads)),
+        };
+        Ok(backfill.router())
     }
 }
 

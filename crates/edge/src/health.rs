@@ -36,11 +36,12 @@ pub(crate) enum Line {
 }
 
 impl Health {
-    pub(crate) fn new(metrics: Arc<Metrics>) -> Health {
+    /// A process without ingress has no broker to be away from.
+    pub(crate) fn new(metrics: Arc<Metrics>, has_ingress: bool) -> Health {
         Health {
             metrics,
             waiting: Mutex::default(),
-            connected: [const { AtomicBool::new(false) }; 2],
+            connected: [AtomicBool::new(!has_ingress), AtomicBool::new(!has_ingress)],
             not_draining: Mutex::default(),
         }
     }
@@ -93,7 +94,7 @@ mod tests {
 
     #[test]
     fn waiting_without_a_commit_is_a_stall_and_any_commit_ends_it() {
-        let health = Health::new(Arc::new(Metrics::new()));
+        let health = Health::new(Arc::new(Metrics::new()), true);
         let start = Instant::now();
         assert_eq!(health.stalled(start), None);
         health.received(start);

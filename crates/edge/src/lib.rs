@@ -20,6 +20,7 @@ pub mod ingress;
 mod maintenance;
 pub mod metrics;
 mod migration;
+mod outbox;
 pub mod registry;
 mod signal;
 pub mod sync;

@@ -75,14 +75,12 @@ pub(crate) async fn run(
 ) {
     let mut partitions = interval(PARTITIONS_EVERY);
     let mut sweep = interval(sweep_every);
-    let mut upkeep = interval(UPKEEP_EVERY);
-    for timer in [&mut partitions, &mut sweep, &mut upkeep] {
+    for timer in [&mut partitions, &mut sweep] {
         timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     }
     loop {
         tokio::select! {
             () = stop.heard() => return,
-            _ = upkeep.tick() => metrics.upkeep(),
             _ = partitions.tick() => {
                 let made = async {
                     ensure_partitions(&mut pg::connect(&options).await?, Timestamp::now()).await
@@ -101,6 +99,18 @@ pub(crate) async fn run(
                 Ok(None) => {}
                 Err(error) => tracing::warn!(%error, "the dedupe cache could not be swept"),
             },
+        }
+    }
+}
+
+/// Drains the metrics' histograms until told to stop.
+pub(crate) async fn upkeep(metrics: Arc<Metrics>, mut stop: Signal) {
+    let mut upkeep = interval(UPKEEP_EVERY);
+    upkeep.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tokio::select! {
+            () = stop.heard() => return,
+            _ = upkeep.tick() => metrics.upkeep(),
         }
     }
 }

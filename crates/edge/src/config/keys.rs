@@ -21,6 +21,13 @@ pub const KEYS: &[Key] = &[
          over restarts, for the broker keeps bare events under it.",
     )
     .default("edge-1"),
+    Key::new(
+        "roles",
+        Kind::List,
+        "What this process does: ingress, telemetry, sessions, media, inference, sync, retention. \
+         Roles may run apart, against one database.",
+    )
+    .default("ingress,telemetry,sessions,media,inference,sync,retention"),
     Key::new("database.url", Kind::Text, "Postgres.").secret().required().alias(&["DATABASE_URL"]),
     Key::new(
         "database.ca_file",

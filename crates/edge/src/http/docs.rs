@@ -44,7 +44,7 @@ mod tests {
             .collect();
         routes.insert(("POST".to_owned(), BACKFILL.to_owned()));
         assert_eq!(written, routes);
-        for (method, path, open) in ROUTES {
+        for (method, path, open) in ROUTES.iter() {
             let operation = &openapi()["paths"][*path][method.as_str().to_lowercase()];
             let said = operation["security"].as_array().is_some_and(Vec::is_empty);
             assert_eq!(said, *open == Open::ToAll, "{path}");
@@ -55,7 +55,7 @@ mod tests {
     #[test]
     fn the_page_shows_every_route_and_its_links_lead_somewhere() {
         let page = render(openapi());
-        for (_, path, _) in ROUTES {
+        for (_, path, _) in ROUTES.iter() {
             assert!(page.contains(&format!("<code>{path}</code>")), "{path}");
         }
         for link in page.split("href=\"#").skip(1) {

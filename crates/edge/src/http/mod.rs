@@ -1,14 +1,18 @@
-//! The edge's HTTP: backfill for nodes, the outbox for operators, health, metrics, documentation.
+//! The edge's HTTP: backfill for nodes, the services' routes, health, metrics, documentation.
+//!
+//! A service brings its routes, handlers and part of the OpenAPI document as a [`Service`].
 //!
 //! Promises: a route is closed unless it is in the list of open ones; a token sees its tenants only;
 //! whoever may only look cannot act. Backfill knows its senders by the nodes' secrets, everything else
 //! by tokens. Tokens and payloads are never logged.
 
+pub(crate) mod access;
 mod ask;
 mod docs;
 mod health;
 mod outbox;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock, Mutex};
 use std::time::{Duration, Instant};
@@ -23,19 +27,30 @@ use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{get, post};
+use axum::routing::get;
 use serde_json::Value;
 
+use crate::config::Role;
 use crate::health::Health;
 use crate::metrics::Metrics;
 
-/// Every route that knows its senders by tokens, and whether it is open without one.
-pub const ROUTES: &[Route] = &[
-    (Method::GET, "/api/v1/sync/outbox", Open::Never),
-    (Method::GET, "/api/v1/sync/outbox/{id}", Open::Never),
-    (Method::GET, "/api/v1/sync/stats", Open::Never),
-    (Method::POST, "/api/v1/sync/redrive", Open::Never),
-    (Method::POST, "/api/v1/sync/unclaim-stuck", Open::Never),
+/// A part of the edge's HTTP that goes with a role.
+pub(crate) struct Service {
+    /// A process that does not have this role does not have these routes.
+    pub(crate) role: Role,
+    /// Every route, and whether it is open without a token.
+    pub(crate) routes: &'static [Route],
+    /// The handlers.
+    pub(crate) router: fn() -> Router<Http>,
+    /// `tags`, `paths` and `components.schemas` of the OpenAPI document, as JSON.
+    pub(crate) openapi: &'static str,
+}
+
+/// Every service that has routes.
+const SERVICES: &[Service] = &[outbox::SERVICE];
+
+/// The routes that every process has.
+const OWN_ROUTES: &[Route] = &[
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
@@ -43,18 +58,47 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/docs", Open::ToAll),
 ];
 
+/// Every route that knows its senders by tokens, and whether it is open without one.
+pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
+    let of_services = SERVICES.iter().flat_map(|service| service.routes);
+    of_services.chain(OWN_ROUTES).cloned().collect()
+});
+
 /// Rows a second that operators may put back, all of them together.
 const ROWS_A_SECOND: f64 = 2_000.0;
 /// Rows that may be put back at once.
 const ROWS_IN_HAND: f64 = 10_000.0;
 
-/// The OpenAPI document.
+/// The OpenAPI document of all services.
 pub fn openapi() -> &'static Value {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         // A test reads the document, so that one that cannot be read is never built in.
-        serde_json::from_str(include_str!("openapi.json")).unwrap_or_default()
+        let part = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
+        let mut document = part(include_str!("openapi.json"));
+        for service in SERVICES {
+            merge(&mut document, part(service.openapi));
+        }
+        document
     });
     &DOCUMENT
+}
+
+/// Adds what `part` has: members of objects, elements of lists.
+fn merge(whole: &mut Value, part: Value) {
+    match (whole, part) {
+        (Value::Object(whole), Value::Object(part)) => {
+            for (name, value) in part {
+                match whole.get_mut(&name) {
+                    Some(there) => merge(there, value),
+                    None => {
+                        whole.insert(name, value);
+                    }
+                }
+            }
+        }
+        (Value::Array(whole), Value::Array(part)) => whole.extend(part),
+        (whole, part) => *whole = part,
+    }
 }
 
 /// What the handlers share.
@@ -80,24 +124,31 @@ impl Http {
         Http { pool, tokens, health, metrics, stall_after, acts: Arc::new(Mutex::new(acts)) }
     }
 
-    /// Every route, with backfill beside it.
-    pub(crate) fn router(self, backfill: Router) -> Router {
-        Router::new()
-            .route("/api/v1/sync/outbox", get(outbox::list))
-            .route("/api/v1/sync/outbox/{id}", get(outbox::show))
-            .route("/api/v1/sync/stats", get(outbox::stats))
-            .route("/api/v1/sync/redrive", post(outbox::redrive))
-            .route("/api/v1/sync/unclaim-stuck", post(outbox::unclaim_stuck))
+    /// The database, for handlers.
+    pub(crate) fn pool(&self) -> &pg::Pool {
+        &self.pool
+    }
+
+    /// The routes of these roles, with backfill beside them.
+    pub(crate) fn router(self, roles: &BTreeSet<Role>, backfill: Option<Router>) -> Router {
+        let mut router = Router::new()
             .route("/metrics", get(health::metrics))
             .route("/healthz", get(health::alive))
             .route("/readyz", get(health::ready))
             .route("/api/v1/openapi.json", get(docs::document))
-            .route("/api/docs", get(docs::page))
+            .route("/api/docs", get(docs::page));
+        for service in SERVICES.iter().filter(|service| roles.contains(&service.role)) {
+            router = router.merge((service.router)());
+        }
+        let router = router
             .fallback(no_such_route)
             .method_not_allowed_fallback(no_such_method)
             .layer(from_fn_with_state(self.clone(), guard))
-            .with_state(self)
-            .merge(backfill)
+            .with_state(self);
+        match backfill {
+            Some(backfill) => router.merge(backfill),
+            None => router,
+        }
     }
 }
 
@@ -108,7 +159,7 @@ async fn guard(
     mut request: Request,
     next: Next,
 ) -> Response {
-    if is_open(ROUTES, &request, peer) {
+    if is_open(&ROUTES, &request, peer) {
         return next.run(request).await;
     }
     match http.tokens.authenticate(request.headers()).await {

@@ -1,27 +1,48 @@
 //! The outbox for operators: who may do what, and the answers.
 
-use std::sync::{Arc, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::PoisonError;
+use std::time::Instant;
 
 use api::Refused;
-use api::tokens::{Role, Token};
-use axum::Json;
-use axum::body::{Body, to_bytes};
+use api::open::Open;
+use axum::body::Body;
 use axum::extract::{Extension, Path, RawQuery, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
-use event::id::{EventId, TenantId};
+use axum::http::{Method, StatusCode};
+use axum::response::IntoResponse;
+use axum::routing::{get, post};
+use axum::{Json, Router};
+use event::id::EventId;
 
-use super::{Http, ask};
+use super::access::{Answer, Asker, may_act, may_look, may_see, read, unavailable};
+use super::{Http, Service, ask};
+use crate::config::Role;
 use crate::sync::admin::{self, Actor, Done};
 
 /// The largest body: a thousand ids, with room.
 const MAX_BODY_BYTES: usize = 256 << 10;
-/// How long a body may take to arrive.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
 
-type Answer = Result<Response, Refused>;
-type Asker = Extension<Arc<Token>>;
+/// What this adds to the edge's HTTP.
+pub(super) const SERVICE: Service = Service {
+    role: Role::Sync,
+    routes: &[
+        (Method::GET, "/api/v1/sync/outbox", Open::Never),
+        (Method::GET, "/api/v1/sync/outbox/{id}", Open::Never),
+        (Method::GET, "/api/v1/sync/stats", Open::Never),
+        (Method::POST, "/api/v1/sync/redrive", Open::Never),
+        (Method::POST, "/api/v1/sync/unclaim-stuck", Open::Never),
+    ],
+    router,
+    openapi: include_str!("outbox.json"),
+};
+
+fn router() -> Router<Http> {
+    Router::new()
+        .route("/api/v1/sync/outbox", get(list))
+        .route("/api/v1/sync/outbox/{id}", get(show))
+        .route("/api/v1/sync/stats", get(stats))
+        .route("/api/v1/sync/redrive", post(redrive))
+        .route("/api/v1/sync/unclaim-stuck", post(unclaim_stuck))
+}
 
 /// A page of rows.
 pub(super) async fn list(
@@ -69,7 +90,7 @@ pub(super) async fn redrive(
     body: Body,
 ) -> Answer {
     may_act(&token)?;
-    let what = ask::redrive(&read(body).await?)?;
+    let what = ask::redrive(&read(body, MAX_BODY_BYTES).await?)?;
     may_see(&token, what.tenant_id)?;
     http.has_room(what.dry_run)?;
     let done = admin::redrive(&http.pool, &token.tenants, &Actor::token(&token), &what).await;
@@ -83,7 +104,7 @@ pub(super) async fn unclaim_stuck(
     body: Body,
 ) -> Answer {
     may_act(&token)?;
-    let what = ask::unclaim(&read(body).await?)?;
+    let what = ask::unclaim(&read(body, MAX_BODY_BYTES).await?)?;
     may_see(&token, what.tenant_id)?;
     http.has_room(what.dry_run)?;
     let done = admin::unclaim_stuck(&http.pool, &token.tenants, &Actor::token(&token), &what).await;
@@ -110,42 +131,4 @@ impl Http {
         }
         Ok(Json(done).into_response())
     }
-}
-
-async fn read(body: Body) -> Result<axum::body::Bytes, Refused> {
-    let message = format!("the body is more than the limit of {MAX_BODY_BYTES} bytes");
-    let whole = tokio::time::timeout(BODY_WITHIN, to_bytes(body, MAX_BODY_BYTES)).await;
-    let slow = |_| Refused::malformed(None, "the body did not arrive in time");
-    whole.map_err(slow)?.map_err(|_| Refused::too_large(message))
-}
-
-fn may_look(token: &Token) -> Result<(), Refused> {
-    match token.role {
-        Role::Admin | Role::Operator | Role::Viewer => Ok(()),
-        Role::Edge => Err(Refused::forbidden("this needs the role viewer, operator or admin")),
-    }
-}
-
-fn may_act(token: &Token) -> Result<(), Refused> {
-    match token.role {
-        Role::Admin | Role::Operator => Ok(()),
-        Role::Edge | Role::Viewer => {
-            Err(Refused::forbidden("this needs the role operator or admin"))
-        }
-    }
-}
-
-fn may_see(token: &Token, tenant: Option<TenantId>) -> Result<(), Refused> {
-    match tenant {
-        Some(tenant) if !token.tenants.allow(tenant) => {
-            let message = "tenant_id is not among the tenants of this token";
-            Err(Refused::forbidden(message).about(Some("tenant_id".to_owned())))
-        }
-        _ => Ok(()),
-    }
-}
-
-fn unavailable(error: pg::Error) -> Refused {
-    tracing::warn!(%error, "the outbox could not be asked");
-    Refused::unavailable("unavailable", "the database cannot be asked at the moment")
 }

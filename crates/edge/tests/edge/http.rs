@@ -1,7 +1,7 @@
 //! Backfill over HTTP.
 
 use crate::broker::Farm;
-use crate::site::{LONG, Sender, start};
+use crate::site::{LONG, Sender, Site, config, start};
 use edge::Edge;
 use event::wire::{Ack, compress};
 use reqwest::{RequestBuilder, Response};
@@ -152,4 +152,18 @@ async fn endless(edge: &Edge, node: &Sender) -> TcpStream {
     );
     stream.write_all(head.as_bytes()).await.unwrap();
     stream
+}
+
+#[tokio::test]
+async fn roles_run_apart() {
+    let site = Site::new("http_roles").await;
+    let config = config(site.database.url(), &[("ROLES", "sync")]);
+    let edge = start(&config).await;
+    let base = format!("http://{}", edge.http());
+    let ready = crate::site::http().get(format!("{base}/readyz")).send().await.unwrap();
+    assert_eq!(ready.status(), 200, "no ingress, so no broker is missing");
+    let secret = site.enroll("barn-1").await.enrolled.secret;
+    let backfill = post(&edge, "barn-1").bearer_auth(secret.expose()).send().await.unwrap();
+    assert_eq!(backfill.status(), 401, "backfill is no route of this process");
+    edge.stop().await;
 }

@@ -3,7 +3,6 @@
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::pin::pin;
 
-use event::Class;
 use event::id::{BarnId, DeviceId, EventId, FarmId, SessionId, TenantId};
 use jiff::Timestamp;
 use pg::{Error, Transaction};
@@ -15,6 +14,7 @@ use uuid::Uuid;
 use super::bigint;
 use crate::ingress::check::Event;
 use crate::ingress::plan::EventRow;
+use crate::outbox::priority;
 
 /// Puts ids into the cache; returns those that it did not have.
 pub(crate) async fn insert_dedupe(
@@ -61,15 +61,6 @@ pub(crate) async fn find_stored(
         Some((event, TenantId::from_uuid(row.get(1)).ok()?))
     });
     Ok(found.collect())
-}
-
-/// Higher goes to the cloud first.
-fn priority(class: Class) -> i32 {
-    match class {
-        Class::Alarm => 20,
-        Class::Event => 10,
-        Class::Telemetry => 0,
-    }
 }
 
 const OUTBOX: &str = "COPY sync_outbox (id, tenant_id, farm_id, barn_id, device_id, session_id,
