@@ -44,6 +44,8 @@ pub struct Config {
     pub free_space_reserve: u64,
     /// An open segment that is fully acked and has been idle this long is sealed, so that it can be deleted.
     pub idle_seal: Duration,
+    /// A group, which is one sync, takes no further submission that would bring it above this many payload bytes.
+    pub group_bytes: usize,
     /// When a record counts as written.
     pub sync: SyncPolicy,
     /// What to do when the disk is full.
@@ -63,6 +65,7 @@ impl Config {
             max_spool_age: None,
             free_space_reserve: 64 << 20,
             idle_seal: Duration::from_secs(60),
+            group_bytes: 1 << 20,
             sync: SyncPolicy::EveryBatch,
             on_full: OnFull::Backpressure,
             cursor_every: Duration::from_secs(10),

@@ -16,8 +16,6 @@ use crate::state::lock;
 pub const QUEUE_BYTES: usize = 4 << 20;
 /// The most submissions that may wait.
 pub const QUEUE_JOBS: usize = 4096;
-/// A group is closed when it has this many payload bytes.
-const GROUP_BYTES: usize = 1 << 20;
 
 /// Told the sequences of a submission, or why there are none. Runs on the writer's thread: it must be quick, and
 /// must not wait for the spool.
@@ -93,8 +91,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Waits for work until `deadline`.
-    pub(crate) fn take(&self, deadline: Instant) -> Work {
+    /// Waits for work until `deadline`. A group has `group_bytes` of payload at the most, or one submission.
+    pub(crate) fn take(&self, deadline: Instant, group_bytes: usize) -> Work {
         let mut waiting = lock(&self.waiting);
         loop {
             if let Some((now_ms, done)) = waiting.maintain.take() {
@@ -102,7 +100,7 @@ impl Queue {
                 return Work::Maintain(now_ms, done);
             }
             if !waiting.jobs.is_empty() {
-                let group = waiting.take_group();
+                let group = waiting.take_group(group_bytes);
                 self.drained.notify_all();
                 return Work::Group(group);
             }
@@ -137,11 +135,11 @@ impl Queue {
 }
 
 impl Waiting {
-    fn take_group(&mut self) -> Vec<Job> {
+    fn take_group(&mut self, group_bytes: usize) -> Vec<Job> {
         let mut group = Vec::new();
         let mut bytes = 0;
         while let Some(job) = self.jobs.front() {
-            if !group.is_empty() && bytes + job.bytes > GROUP_BYTES {
+            if !group.is_empty() && bytes + job.bytes > group_bytes {
                 break;
             }
             bytes += job.bytes;

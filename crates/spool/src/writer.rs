@@ -75,7 +75,8 @@ impl Writer {
         let mut next_round = Instant::now() + pause;
         loop {
             let sync_at = self.sync_due();
-            match self.queue.take(sync_at.map_or(next_round, |at| at.min(next_round))) {
+            let until = sync_at.map_or(next_round, |at| at.min(next_round));
+            match self.queue.take(until, self.inner.config.group_bytes) {
                 Work::Group(jobs) => self.commit(jobs),
                 Work::Maintain(now_ms, done) => {
                     self.maintain(now_ms);
@@ -148,7 +149,8 @@ impl Writer {
         }
         let seal_at = self.inner.config.seal_bytes();
         if self.open.as_ref().is_some_and(|open| open.len + bytes > seal_at) {
-            self.seal_open()?;
+            // The sync that makes the next segment's name durable covers this one's new name too.
+            self.seal(Durable::WithTheNext)?;
         }
         let first = self.written + 1;
         if self.open.is_none() {
@@ -306,8 +308,13 @@ impl Writer {
         Ok(OpenSegment { base, file, len: HEADER_BYTES, summary, last_write: Instant::now() })
     }
 
-    /// Seals the open segment, if it has a record. Only its own sync can fail; footer and name are a convenience.
+    /// Seals the open segment, if it has a record, and makes that durable.
     pub(crate) fn seal_open(&mut self) -> Result<(), Error> {
+        self.seal(Durable::Now)
+    }
+
+    /// Only the sync of records can fail; footer and name are a convenience.
+    fn seal(&mut self, durable: Durable) -> Result<(), Error> {
         self.sync_open()?;
         let Some(open) = self.open.take_if(|open| open.summary.records > 0) else {
             return Ok(());
@@ -316,7 +323,10 @@ impl Writer {
         let (epoch, base, data_len) = (self.inner.epoch, open.base, open.len);
         let footer = Footer { epoch, base, last: self.written, data_len, summary: open.summary };
         let bytes = footer.encode();
-        let written = open.file.write_all_at(&bytes, data_len).and_then(|()| open.file.sync_data());
+        let written = open.file.write_all_at(&bytes, data_len).and_then(|()| match durable {
+            Durable::Now => open.file.sync_data(),
+            Durable::WithTheNext => Ok(()),
+        });
         let name = segment::file_name(base, false);
         if let Err(e) = &written {
             let _ = open.file.set_len(data_len);
@@ -335,11 +345,24 @@ impl Writer {
         state.bytes_written += bytes.len() as u64;
         drop(state);
         // A rename that is not durable leaves an `.open` with a footer; recovery knows it.
-        if let Err(e) = renamed.and_then(|()| self.inner.disk.sync_dir()) {
+        let renamed = renamed.and_then(|()| match durable {
+            Durable::Now => self.inner.disk.sync_dir(),
+            Durable::WithTheNext => Ok(()),
+        });
+        if let Err(e) = renamed {
             self.inner.note(&Error::io("rename", &name, e));
         }
         Ok(())
     }
+}
+
+/// When the footer and the name of a sealed segment are on the disk. A crash before that costs nothing but a scan.
+#[derive(Clone, Copy)]
+enum Durable {
+    /// On return: nothing may be written for a long time.
+    Now,
+    /// With the segment that is made next.
+    WithTheNext,
 }
 
 /// A full disk has one name, whichever call met it.

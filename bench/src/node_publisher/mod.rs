@@ -1,5 +1,5 @@
 //! The real node draining a backlog, against a bare client loop that publishes the very same bodies, in the same window, to the
-//! same broker and subscriber. Records a second from the first message at the subscriber to the last. The subscriber answers with the
+//! same broker and subscriber. Node and loop are processes of their own, each with one thread. Records a second from the first message at the subscriber to the last. The subscriber answers with the
 //! edge's acks.
 //!
 //! Three loops, because the bodies cost more than their publishing:
@@ -9,9 +9,10 @@
 //!   left is reading the spool and checking every record's checksum, which no loop over memory does.
 //! - `single_records_beside_ready_bodies`: a message for every record, too small to be compressed. This is publishing and little else, and has the bar.
 
+pub(crate) mod bare;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, anyhow, bail, ensure};
@@ -102,7 +103,7 @@ fn measure(runtime: &Runtime, stage: &Stage) -> Result<(f64, f64)> {
 /// A spool full of readings, and the same readings in memory.
 struct Backlog {
     dir: PathBuf,
-    records: Arc<Vec<Vec<u8>>>,
+    records: Vec<Vec<u8>>,
 }
 
 impl Backlog {
@@ -115,7 +116,7 @@ impl Backlog {
         for chunk in records.chunks(1_000) {
             submit(&spool, chunk.iter().map(|record| (0, record.clone())).collect())?;
         }
-        Ok(Backlog { dir: dir.to_owned(), records: Arc::new(records) })
+        Ok(Backlog { dir: dir.to_owned(), records })
     }
 }
 
@@ -196,29 +197,32 @@ impl Stage {
     ) -> Result<f64> {
         let node = self.name(name)?;
         let mut subscriber = self.subscriber(&node).await?;
-        let session = mqtt::Session {
-            client_id: node.to_string(),
-            inflight: WINDOW,
-            queue: usize::from(WINDOW),
-            ..mqtt::Session::default()
+        let home = self.home.join(name);
+        std::fs::create_dir_all(&home)?;
+        let file = home.join("pieces");
+        let source = if self.made {
+            bare::write_pieces(&file, self.backlog.records.iter().map(Vec::as_slice))?;
+            bare::Source::Records(file)
+        } else {
+            bare::write_pieces(&file, ready.iter().map(|(body, _)| &**body))?;
+            bare::Source::Bodies(file)
         };
-        let (client, mut events) = self.broker.connect(&session)?;
-        let polling = tokio::spawn(async move { while events.poll().await.is_ok() {} });
-        client.subscribe(Topic::Ack(node.clone()).to_string(), QoS::AtLeastOnce).await?;
-        let topic = Topic::Backfill(node).to_string();
-        let (ready, made, records) = (ready.to_vec(), self.made, Arc::clone(&self.backlog.records));
-        let publishing = tokio::spawn(async move {
-            for (body, content) in ready {
-                let body = if made { make(&records, content)? } else { body };
-                client.publish(topic.clone(), body, PublishOptions::at_least_once()).await?;
-            }
-            anyhow::Ok(client)
-        });
-        let rate = subscriber.receive(known).await?;
-        let client = publishing.await??;
-        client.disconnect().await?;
-        polling.await?;
-        Ok(rate)
+        let messages =
+            ready.iter().map(|(_, content)| (content.epoch, content.first, content.last));
+        let address = self.broker.address.to_string();
+        let task = bare::Task { address, node, messages: messages.collect(), source };
+        let told = home.join("task.json");
+        std::fs::write(&told, serde_json::to_vec(&task)?)?;
+        let mut command = std::process::Command::new(std::env::current_exe()?);
+        command.arg(bare::ARGUMENT).arg(&told);
+        let mut process = Process::spawn(command, Some(&home.join("loop.log")))?;
+        let rate = tokio::select! {
+            rate = subscriber.receive(known) => rate,
+            ended = process.wait() => Err(anyhow!("the loop ended: {}", ended?)),
+        };
+        process.kill().await?;
+        std::fs::remove_dir_all(&home)?;
+        rate
     }
 
     /// Unique at the broker, which all stages share.
@@ -251,14 +255,6 @@ impl Stage {
         let ack_topic = Topic::Ack(node.clone()).to_string();
         Ok(Subscriber { client, events, ack_topic, records: self.backlog.records.len() })
     }
-}
-
-/// The body that the node makes of these records.
-fn make(records: &[Vec<u8>], content: Content) -> Result<Bytes> {
-    let seqs = content.first..=content.last;
-    let chosen = &records[usize::try_from(content.first - 1)?..usize::try_from(content.last)?];
-    let json = wire::encode(content.epoch, seqs.zip(chosen), &[]);
-    Ok(wire::compress(&json, COMPRESSION_LEVEL)?.into())
 }
 
 /// Takes a node's batches and acks them, as the edge would.
