@@ -71,6 +71,20 @@ impl PublishError {
             PublishError::Misconfigured(_) => About::Us,
         }
     }
+
+    /// For grouping by machines.
+    pub fn code(&self) -> &'static str {
+        match self {
+            PublishError::Unroutable { .. } => "UNROUTABLE",
+            PublishError::TooLarge { .. } => "TOO_LARGE",
+            PublishError::Malformed { .. } => "MALFORMED",
+            PublishError::Unreachable(_) => "UNREACHABLE",
+            PublishError::Blocked => "BLOCKED",
+            PublishError::Unconfirmed(_) => "UNCONFIRMED",
+            PublishError::Refused => "REFUSED",
+            PublishError::Misconfigured(_) => "MISCONFIGURED",
+        }
+    }
 }
 
 /// Why a batch could not be had or committed.

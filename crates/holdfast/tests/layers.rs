@@ -26,6 +26,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("node", &["event", "spool", "settings", "mqtt"]),
     ("edge", &["api", "event", "settings", "mqtt", "pg", "lease"]),
     ("cloud", &["api", "event", "settings", "pg", "lease", "bus"]),
+    ("scada", &["api", "event", "spool", "settings", "pg", "lease", "bus"]),
     ("testkit", &["rig", "pg"]),
     ("holdfast", &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
     (

@@ -39,7 +39,7 @@ mod write;
 pub use clock::Clock;
 pub use error::Error;
 pub use lanes::Lane;
-pub use queue::{Batch, Down, Handler, Item, Outcome, Queue, Verdict};
+pub use queue::{Batch, Down, Handler, Item, Outcome, Queue, Sent, Verdict};
 pub use statements::Statements;
 pub use store::Stats;
 pub use table::{HANDLER_PANIC, Kind, LEASE_EXPIRED, MAX_ATTEMPTS, Table};

@@ -148,6 +148,61 @@ impl Verdict {
     }
 }
 
+/// What a destination that answers for each message said of one row.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Sent {
+    /// It is there.
+    Done,
+    /// A verdict on this row: [`Outcome::Retry`] or [`Outcome::Bury`].
+    Failed(Outcome),
+    /// The row is not to blame; it stays, and so do the later ones of its lane.
+    Held {
+        /// Words for the log, without secrets.
+        why: String,
+        /// How long the destination is better left alone.
+        retry_after: Option<Duration>,
+    },
+}
+
+impl Verdict {
+    /// What the answers of a destination come to, for rows whose lanes stand next to each other. A row behind one that is sent later is
+    /// not done even if it went through: it goes again behind that one, so that the last copies of a lane are in order. Rows
+    /// without an answer are held.
+    pub fn in_order(lanes: &[Lane], answers: impl IntoIterator<Item = Sent>) -> Verdict {
+        let mut answers = answers.into_iter();
+        let mut down: Option<Down> = None;
+        let mut held_lane: Option<&Lane> = None;
+        let mut outcomes = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let answer = answers.next();
+            let outcome = match answer {
+                _ if held_lane == Some(lane) => Outcome::NotTried,
+                Some(Sent::Done) => Outcome::Done,
+                Some(Sent::Failed(outcome)) => {
+                    if matches!(outcome, Outcome::Retry { .. } | Outcome::NotTried) {
+                        held_lane = Some(lane);
+                    }
+                    outcome
+                }
+                Some(Sent::Held { .. }) | None => {
+                    held_lane = Some(lane);
+                    let (why, retry_after) = match answer {
+                        Some(Sent::Held { why, retry_after }) => (why, retry_after),
+                        _ => ("no answer".to_owned(), None),
+                    };
+                    // One that asks for a pause is the one to heed, whatever else there is.
+                    if down.as_ref().is_none_or(|first| first.retry_after.is_none()) {
+                        down = Some(Down { why, retry_after });
+                    }
+                    Outcome::NotTried
+                }
+            };
+            outcomes.push(outcome);
+        }
+        Verdict { outcomes, down }
+    }
+}
+
 /// Does the work of a queue.
 pub trait Handler<T>: Send + Sync + 'static {
     /// Delivers a batch and says what became of each row. Rows of one lane must be delivered in

@@ -1,0 +1,15 @@
+//! A node's outbox: writing to it, publishing from it, keeping it small, and how it stands.
+//!
+//! Promises: an event is in the outbox if and only if what it tells of is stored; rows of an aggregate leave in order with any number of
+//! dispatchers; a row is `SENT` only after the bus has confirmed it; only `SENT` rows are ever pruned.
+
+mod dispatch;
+mod prune;
+mod stats;
+mod table;
+mod write;
+
+pub use dispatch::{Dispatcher, Settings};
+pub use prune::{Pruned, Pruner, prune};
+pub use stats::{Level, Metrics, Warning, metrics, warnings};
+pub use write::{Headers, Outbox, SCHEMA_VERSION};

@@ -1,0 +1,160 @@
+//! Writing, publishing in order, failing, pruning.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::PublishError;
+use event::scada::Envelope;
+use scada::outbox::{Pruned, metrics, prune};
+
+use crate::plant::{Bus, LONG, Plant, cycles};
+
+#[tokio::test]
+async fn the_four_ways_of_writing_are_one_transaction_each() {
+    let plant = Plant::new("scada_write").await;
+    let made: Vec<Envelope> = cycles(3).concat();
+    let [first, second, third] = [&made[0], &made[1], &made[2]];
+    plant.outbox.write_event(first).await.unwrap();
+    assert!(plant.outbox.write_event(first).await.is_err(), "an event is written once");
+    plant.outbox.write_event_with_local_cache(second).await.unwrap();
+    assert_eq!(plant.outbox.write_batch(&made[..3]).await.unwrap(), 1, "two are there already");
+    let all = u64::try_from(made.len()).unwrap();
+    assert_eq!(plant.outbox.write_cycle(&made).await.unwrap(), all - 3);
+    assert_eq!(plant.outbox.write_cycle(&made).await.unwrap(), 0, "the same again changes nothing");
+
+    let client = plant.client().await;
+    let row = client
+        .query_one(
+            "SELECT aggregate_type, aggregate_id, event_type, status, retry_count, payload::text, headers
+             FROM outbox_events WHERE id = $1",
+            &[&third.event_id.uuid()],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, &str>(0), "telemetry");
+    assert_eq!(row.get::<_, &str>(1), "PLANT01.AREA01.UNIT_07.TEMPERATURE");
+    assert_eq!((row.get::<_, &str>(2), row.get::<_, &str>(3)), ("TEMPERATURE", "PENDING"));
+    assert_eq!(row.get::<_, i32>(4), 0);
+    assert_eq!(Envelope::parse(row.get::<_, &str>(5).as_bytes()).as_ref(), Ok(third));
+    let headers: serde_json::Value = row.get(6);
+    let mut names: Vec<_> = headers.as_object().unwrap().keys().map(String::as_str).collect();
+    names.sort_unstable();
+    let documented =
+        ["correlationId", "partitionKey", "schemaVersion", "sourceTimestamp", "topic", "traceId"];
+    assert_eq!(names, documented);
+    assert_eq!(headers["topic"], "scada.l2.telemetry.temperature");
+    let cached: i64 =
+        client.query_one("SELECT count(*) FROM local_telemetry", &[]).await.unwrap().get(0);
+    assert_eq!(cached, 9, "three measurements a cycle");
+}
+
+#[tokio::test]
+async fn two_dispatchers_publish_everything_once_and_in_order() {
+    let plant = Plant::new("scada_order").await;
+    let made = cycles(200);
+    for cycle in &made {
+        plant.outbox.write_cycle(cycle).await.unwrap();
+    }
+    let bus = Arc::new(Bus::default());
+    let dispatchers = [plant.dispatcher("one", &bus), plant.dispatcher("two", &bus)];
+    let all = made.concat();
+    plant.settled("SENT", i64::try_from(all.len()).unwrap()).await;
+    let mut wanted: HashMap<String, Vec<String>> = HashMap::new();
+    for event in &all {
+        wanted.entry(event.partition_key()).or_default().push(event.event_id.to_string());
+    }
+    let mut seen: HashMap<String, Vec<String>> = HashMap::new();
+    for message in bus.taken() {
+        seen.entry(message.key.unwrap()).or_default().push(message.message_id);
+    }
+    assert_eq!(seen, wanted);
+    for dispatcher in dispatchers {
+        dispatcher.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn an_outage_burns_no_attempt_and_a_refused_event_fails_alone() {
+    let plant = Plant::new("scada_outage").await;
+    let made = cycles(20).concat();
+    let bus = Arc::new(Bus::default());
+    *bus.away.lock().unwrap() = Some(PublishError::Unreachable("cut".into()));
+    let poison = made[0].event_id.to_string();
+    let too_large = PublishError::TooLarge { bytes: 9, limit: 8 };
+    bus.failures.lock().unwrap().insert(poison, too_large);
+    plant.outbox.write_cycle(&made).await.unwrap();
+    let dispatcher = plant.dispatcher("one", &bus);
+    testkit::eventually(LONG, "the bus is tried", async || dispatcher.counts().released > 0)
+        .await
+        .unwrap();
+    *bus.away.lock().unwrap() = None;
+    plant.settled("SENT", i64::try_from(made.len()).unwrap() - 1).await;
+    plant.settled("FAILED", 1).await;
+    let client = plant.client().await;
+    let row = client
+        .query_one(
+            "SELECT max(retry_count) FILTER (WHERE status = 'SENT'),
+                max(failed_reason), max(last_error_code) FROM outbox_events",
+            &[],
+        )
+        .await
+        .unwrap();
+    assert_eq!(row.get::<_, i32>(0), 0);
+    assert_eq!(row.get::<_, &str>(1), "refused_by_the_bus");
+    assert_eq!(row.get::<_, &str>(2), "TOO_LARGE");
+    dispatcher.stop().await;
+    let pool = pg::Pool::new(&plant.options).unwrap();
+    let told = metrics(&pool.get().await.unwrap(), "one").await.unwrap();
+    assert_eq!((told.pending_count, told.in_progress_count, told.failed_count), (0, 0, 1));
+    assert_eq!(told.sent_count, u64::try_from(made.len()).unwrap() - 1);
+}
+
+#[tokio::test]
+async fn the_database_refuses_states_that_there_are_not() {
+    let plant = Plant::new("scada_states").await;
+    plant.outbox.write_batch(&cycles(1).concat()).await.unwrap();
+    let client = plant.client().await;
+    for change in [
+        "status = 'DONE'",
+        "status = 'SENT'",
+        "status = 'FAILED'",
+        "status = 'IN_PROGRESS'",
+        "status = 'IN_PROGRESS', lease_token = gen_random_uuid()",
+        "lease_token = gen_random_uuid()",
+        "retry_count = -1",
+    ] {
+        let query = format!("UPDATE outbox_events SET {change}");
+        assert!(client.batch_execute(&query).await.is_err(), "{change}");
+    }
+}
+
+#[tokio::test]
+async fn only_what_was_sent_long_ago_is_pruned() {
+    let plant = Plant::new("scada_prune").await;
+    let made = cycles(4).concat();
+    plant.outbox.write_cycle(&made).await.unwrap();
+    let client = plant.client().await;
+    let old = "now() - interval '31 days'";
+    let each = [
+        format!("status = 'SENT', sent_at = {old}"),
+        "status = 'SENT', sent_at = now()".to_owned(),
+        format!("status = 'FAILED', failed_at = {old}, failed_reason = 'x', created_at = {old}"),
+        format!("created_at = {old}"),
+        format!(
+            "status = 'IN_PROGRESS', locked_by = 'x', locked_at = {old}, lock_expires_at = {old},
+             lease_token = gen_random_uuid(), created_at = {old}"
+        ),
+    ];
+    for (change, event) in each.iter().zip(&made) {
+        let query = format!("UPDATE outbox_events SET {change} WHERE id = $1");
+        client.execute(&query, &[&event.event_id.uuid()]).await.unwrap();
+    }
+    let aged = format!("UPDATE local_telemetry SET timestamp = {old} WHERE tag = 'PRESSURE'");
+    client.batch_execute(&aged).await.unwrap();
+    let pool = pg::Pool::new(&plant.options).unwrap();
+    let month = Duration::from_secs(30 * 24 * 3600);
+    let pruned = prune(&pool.get().await.unwrap(), month).await.unwrap();
+    assert_eq!(pruned, Pruned { events: 1, telemetry: 4 });
+    assert_eq!(prune(&pool.get().await.unwrap(), month).await.unwrap(), Pruned::default());
+}
