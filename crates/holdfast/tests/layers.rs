@@ -23,17 +23,21 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("api", &["event", "settings", "pg"]),
     ("lease", &["pg"]),
     ("bus", &[]),
+    ("objects", &[]),
     ("node", &["event", "spool", "settings", "mqtt"]),
-    ("edge", &["api", "event", "settings", "mqtt", "pg", "lease"]),
-    ("cloud", &["api", "event", "settings", "pg", "lease", "bus"]),
+    ("edge", &["api", "event", "settings", "mqtt", "pg", "lease", "objects"]),
+    ("cloud", &["api", "event", "settings", "pg", "lease", "bus", "objects"]),
     ("scada", &["api", "event", "spool", "settings", "pg", "lease", "bus"]),
-    ("testkit", &["rig", "pg"]),
-    ("holdfast", &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus"]),
+    ("testkit", &["rig", "pg", "objects"]),
+    (
+        "holdfast",
+        &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects"],
+    ),
     (
         "bench",
         &[
             "bus", "cloud", "event", "lease", "spool", "settings", "mqtt", "pg", "rig", "node",
-            "edge", "testkit",
+            "edge", "testkit", "objects",
         ],
     ),
 ];
