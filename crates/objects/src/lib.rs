@@ -16,6 +16,8 @@ mod list;
 mod multipart;
 mod presign;
 mod request;
+#[cfg(feature = "server")]
+pub mod server;
 mod transfer;
 
 pub use address::{Address, Style};
