@@ -16,6 +16,7 @@ pub mod config;
 mod edge;
 mod health;
 mod http;
+pub mod inference;
 pub mod ingress;
 mod maintenance;
 pub mod metrics;
