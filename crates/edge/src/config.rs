@@ -4,6 +4,7 @@
 //! servers can tell shows at start. It must not know the other roles' sections. It fails with
 //! [`settings::Error`], which names the key, the value and the reason.
 
+mod inference;
 mod keys;
 mod role;
 mod sync;
@@ -16,6 +17,7 @@ use std::time::Duration;
 use event::id::NodeId;
 use settings::{Secret, Section};
 
+pub use inference::Inference;
 pub use keys::{KEYS, SECTION};
 pub use role::Role;
 pub use sync::Sync;
@@ -55,6 +57,8 @@ pub struct Config {
     pub public_http_address: Option<String>,
     /// The forwarder to the cloud, if there is one.
     pub sync: Option<Sync>,
+    /// The inference worker, if there is one.
+    pub inference: Option<Inference>,
 }
 
 /// How messages are gathered into transactions.
@@ -166,6 +170,7 @@ impl Config {
             },
             public_http_address: section.find("public.http_address")?.map(|value| value.text()),
             sync: Sync::from_section(section)?,
+            inference: Inference::from_section(section)?,
         })
     }
 }

@@ -22,7 +22,7 @@ use crate::ingress::mqtt::{MAX_HELD_MESSAGES, Receiver, Room};
 use crate::metrics::Metrics;
 use crate::signal::{Sayer, Signal, signal};
 use crate::sync::Forwarder;
-use crate::{maintenance, migration};
+use crate::{inference, maintenance, migration};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);
@@ -130,12 +130,15 @@ impl Edge {
             ..config.database.clone()
         })?;
         let stall_after = config.ingress.stall_after;
-        let service = Http::new(operators, Arc::clone(&health), Arc::clone(&metrics), stall_after);
+        let service = Http::new(operators.clone(), Arc::clone(&health), Arc::clone(&metrics), stall_after);
         let service = service.router(&config.roles, backfill);
         if let Some(sync) = config.sync.as_ref().filter(|_| has(Role::Sync)) {
             let forwarder =
                 Forwarder::start(&config.database, sync, &config.replica, Arc::clone(&metrics))?;
             others.spawn(forwarder.run(stopping.clone(), health));
+        }
+        if has(Role::Inference) && config.inference.is_none() {
+            others.spawn(inference::forget_unasked(operators.clone(), stopping.clone()));
         }
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");

@@ -23,6 +23,7 @@ pub mod metrics;
 mod migration;
 mod outbox;
 pub mod registry;
+mod sessions;
 mod signal;
 pub mod sync;
 

@@ -3,6 +3,7 @@
 use event::id::NodeId;
 use settings::{Key, Kind, check};
 
+use super::inference;
 use crate::registry::EDGE_USER;
 
 /// The name of the section.
@@ -209,6 +210,12 @@ pub const KEYS: &[Key] = &[
         "A link that is up and a backlog that does not shrink for this long is an alarm.",
     )
     .default("5m"),
+    inference::KEYS[0],
+    inference::KEYS[1],
+    inference::KEYS[2],
+    inference::KEYS[3],
+    inference::KEYS[4],
+    inference::KEYS[5],
 ];
 
 fn check_cluster_id(text: &str) -> Result<(), String> {

@@ -44,6 +44,14 @@ pub(crate) fn may_act(token: &Token) -> Result<(), Refused> {
     }
 }
 
+/// Whether the token may write what devices, cameras and vision services write.
+pub(crate) fn may_write(token: &Token) -> Result<(), Refused> {
+    match token.role {
+        Role::Admin | Role::Operator | Role::Edge => Ok(()),
+        Role::Viewer => Err(Refused::forbidden("this needs the role edge, operator or admin")),
+    }
+}
+
 /// Whether the token is good for a tenant that a request names.
 pub(crate) fn may_see(token: &Token, tenant: Option<TenantId>) -> Result<(), Refused> {
     match tenant {

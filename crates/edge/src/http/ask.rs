@@ -1,4 +1,5 @@
-//! What is asked: query parameters and bodies, read strictly. Pure.
+//! What is asked: query parameters and bodies, read strictly. Pure. Other services read theirs by the
+//! same rules.
 //!
 //! An unknown parameter or field is refused, because a filter that was misspelt would act on more than
 //! was meant.
@@ -126,12 +127,12 @@ fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refused> {
     })
 }
 
-fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
+pub(crate) fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
     text.parse()
         .map_err(|error| Refused::malformed(Some(name), format!("{name} cannot be read: {error}")))
 }
 
-fn word(name: &str, text: &str) -> Result<String, Refused> {
+pub(crate) fn word(name: &str, text: &str) -> Result<String, Refused> {
     if (1..=MAX_WORD_CHARS).contains(&text.chars().count()) && !text.contains(char::is_control) {
         return Ok(text.to_owned());
     }
@@ -139,14 +140,14 @@ fn word(name: &str, text: &str) -> Result<String, Refused> {
     Err(Refused::malformed(Some(name), message))
 }
 
-fn limit(limit: u32, most: u32) -> Result<u32, Refused> {
+pub(crate) fn limit(limit: u32, most: u32) -> Result<u32, Refused> {
     if (1..=most).contains(&limit) {
         return Ok(limit);
     }
     Err(Refused::malformed(Some("limit"), format!("limit must be from 1 to {most}")))
 }
 
-fn unknown(name: &str) -> Refused {
+pub(crate) fn unknown(name: &str) -> Refused {
     let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
     Refused::malformed(None, format!("there is no parameter {name:?}: see /api/docs"))
 }

@@ -7,8 +7,10 @@
 //! by tokens. Tokens and payloads are never logged.
 
 pub(crate) mod access;
-mod ask;
+pub(crate) mod ask;
+pub(crate) mod cursor;
 mod docs;
+pub(crate) mod fields;
 mod health;
 mod outbox;
 
@@ -47,7 +49,8 @@ pub(crate) struct Service {
 }
 
 /// Every service that has routes.
-const SERVICES: &[Service] = &[outbox::SERVICE];
+const SERVICES: &[Service] =
+    &[outbox::SERVICE, crate::sessions::SERVICE, crate::inference::SERVICE];
 
 /// The routes that every process has.
 const OWN_ROUTES: &[Route] = &[

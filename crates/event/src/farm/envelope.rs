@@ -97,7 +97,8 @@ impl Envelope {
     /// Checks what the types of the fields do not already promise: which ids the event type needs, the
     /// trace id, and the payload.
     pub fn check(&self) -> Result<(), Invalid> {
-        let core = EventType::CORE.contains(&self.event_type);
+        let cancelled = self.event_type == EventType::SESSION_CANCELLED;
+        let core = cancelled || EventType::CORE.contains(&self.event_type);
         let domain = self.event_type.domain();
         let needs_device = core && domain != "sync";
         let needs_place = needs_device && domain != "telemetry";

@@ -28,6 +28,10 @@ impl EventType {
     /// A weighing session ended with a weight.
     pub const SESSION_FINALIZED: EventType =
         EventType(Cow::Borrowed("weighvision.session.finalized"));
+    /// A weighing session ended without a weight. Not one of the core types; its rules are kept all the
+    /// same.
+    pub const SESSION_CANCELLED: EventType =
+        EventType(Cow::Borrowed("weighvision.session.cancelled"));
     /// An image is in the object store.
     pub const MEDIA_STORED: EventType = EventType(Cow::Borrowed("media.stored"));
     /// An image was evaluated.

@@ -1,4 +1,4 @@
-//! The documented payload fields of the core event types.
+//! The documented payload fields of the core event types, and of one that is not core.
 //!
 //! | type | fields |
 //! |---|---|
@@ -6,6 +6,7 @@
 //! | `telemetry.aggregated` | `metric_type`, `aggregation_window` (`1m`, `1h`, `1d`), `avg_value`, `min_value`, `max_value`, `unit` |
 //! | `weighvision.session.created` | `status` (`"created"`), `initial_weight_kg`; `batch_id` or null |
 //! | `weighvision.session.finalized` | `status` (`"finalized"`), `final_weight_kg`, `image_count`; `inference_result_id` or null |
+//! | `weighvision.session.cancelled` (not core) | `status` (`"cancelled"`); `reason` (1 to 200 characters) or null |
 //! | `media.stored` | `media_id`, `path`, `mime_type`, `size_bytes` |
 //! | `inference.completed` | `inference_result_id`, `predicted_weight_kg`, `confidence` (0 to 1), `model_version` |
 //! | `sync.batch.sent` | `batch_id`, `event_count`, `edge_cluster_id` |
@@ -63,13 +64,14 @@ impl Telemetry {
     }
 }
 
-/// Checks the documented fields of a core type; a type that is not core has none.
+/// Checks the documented fields of a type; one that is not in the table has none.
 pub(super) fn check(event_type: &EventType, payload: &RawValue) -> Result<(), Invalid> {
     match event_type.as_str() {
         "telemetry.ingested" => Telemetry::parse(payload).map(drop),
         "telemetry.aggregated" => aggregated(payload),
         "weighvision.session.created" => session_created(payload),
         "weighvision.session.finalized" => session_finalized(payload),
+        "weighvision.session.cancelled" => session_cancelled(payload),
         "media.stored" => media_stored(payload),
         "inference.completed" => inference_completed(payload),
         "sync.batch.sent" => batch_sent(payload),
@@ -117,6 +119,12 @@ fn session_finalized(payload: &RawValue) -> Result<(), Invalid> {
     json::finite("payload.final_weight_kg", weight)?;
     json::integer("payload.image_count", images, 0, MAX_COUNT)?;
     json::optional_id::<InferenceResultId>("payload.inference_result_id", result).map(drop)
+}
+
+fn session_cancelled(payload: &RawValue) -> Result<(), Invalid> {
+    let [status, reason] = json::pick("payload", payload, &["status", "reason"])?;
+    literal("payload.status", status, "cancelled")?;
+    if reason.is_some() { label("payload.reason", reason, 200) } else { Ok(()) }
 }
 
 fn media_stored(payload: &RawValue) -> Result<(), Invalid> {

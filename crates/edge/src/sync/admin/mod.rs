@@ -106,7 +106,7 @@ fn clip(name: &str) -> String {
 }
 
 /// The tenants as a parameter: null for all.
-fn scope(tenants: &Tenants) -> Option<Vec<Uuid>> {
+pub(crate) fn scope(tenants: &Tenants) -> Option<Vec<Uuid>> {
     match tenants {
         Tenants::All => None,
         Tenants::Only(list) => Some(list.iter().map(|tenant| tenant.uuid()).collect()),
