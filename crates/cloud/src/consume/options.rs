@@ -8,7 +8,7 @@ use settings::Section;
 use super::Window;
 use super::analytics::ranges::Ranges;
 use super::debounce::Debounce;
-use super::media::bucket::Stores;
+use super::media::Stores;
 
 /// What the consumers were told.
 #[derive(Debug, Clone, PartialEq)]

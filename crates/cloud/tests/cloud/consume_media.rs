@@ -1,77 +1,22 @@
-//! Copies of objects, between two stores that answer as S3 does to signed requests.
+//! Copies of objects, between two real stores: one that is not ours, and the embedded one.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
-
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::State;
-use axum::http::{Method, StatusCode, Uri};
 use cloud::consume::Options;
-use cloud::consume::media::bucket::{Address, Stores};
+use cloud::consume::media::Stores;
 use event::id::{MediaId, SessionId, TenantId};
+use objects::{Address, Bucket};
 use serde_json::{Value, json};
-use testkit::eventually;
+use testkit::rig::{Link, Mode};
+use testkit::{EmbeddedStore, eventually};
 
 use crate::consume_world::{Barn, Replica, database, options};
-use crate::site::{LONG, http, number};
+use crate::site::{LONG, number};
 
-/// Objects by path, and how often to answer that the store is down.
-#[derive(Default)]
-struct Bucket {
-    objects: BTreeMap<String, Vec<u8>>,
-    down: u32,
-    asked: u32,
-}
-
-type Shared = Arc<Mutex<Bucket>>;
-
-async fn answer(
-    State(bucket): State<Shared>,
-    method: Method,
-    uri: Uri,
-    body: Bytes,
-) -> (StatusCode, Vec<u8>) {
-    let mut bucket = bucket.lock().unwrap();
-    bucket.asked += 1;
-    let query = uri.query().unwrap_or_default();
-    let signed = ["X-Amz-Algorithm=AWS4-HMAC-SHA256", "X-Amz-Credential=", "X-Amz-Signature="];
-    if !signed.iter().all(|part| query.contains(part)) {
-        return (StatusCode::FORBIDDEN, Vec::new());
-    }
-    if bucket.down > 0 {
-        bucket.down -= 1;
-        return (StatusCode::SERVICE_UNAVAILABLE, Vec::new());
-    }
-    let path = uri.path().to_owned();
-    match method {
-        Method::PUT => {
-            bucket.objects.insert(path, body.to_vec());
-            (StatusCode::OK, Vec::new())
-        }
-        Method::GET => match bucket.objects.get(&path) {
-            Some(object) => (StatusCode::OK, object.clone()),
-            None => (StatusCode::NOT_FOUND, Vec::new()),
-        },
-        _ => (StatusCode::METHOD_NOT_ALLOWED, Vec::new()),
-    }
-}
-
-async fn store() -> (Shared, Address) {
-    let shared = Shared::default();
-    let router = Router::new().fallback(answer).with_state(Arc::clone(&shared));
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let url = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    let address = Address {
-        url,
-        bucket: "media".to_owned(),
-        region: "us-east-1".to_owned(),
-        access_key: "key".to_owned(),
-        secret_key: "canary-secret".to_owned(),
-    };
-    assert!(!format!("{address:?}").contains("canary"));
-    (shared, address)
+/// The same bucket, over a link that can be cut.
+async fn over_link(address: &Address) -> (Link, Address) {
+    let host = format!("127.0.0.1:{}", address.url.port().unwrap());
+    let link = Link::start(host.parse().unwrap()).await.unwrap();
+    let url = format!("http://{}", link.addr()).parse().unwrap();
+    (link, Address { url, ..address.clone() })
 }
 
 fn image(barn: &Barn, path: &str, size: usize) -> Value {
@@ -83,20 +28,21 @@ fn image(barn: &Barn, path: &str, size: usize) -> Value {
 
 #[tokio::test]
 async fn objects_are_copied_and_an_outage_costs_no_attempt() {
-    let _ = http();
-    let ((source, from), (target, to)) = (store().await, store().await);
+    let embedded = EmbeddedStore::start().await.unwrap();
+    let foreign = testkit::foreign_bucket().await.unwrap();
+    let (source, target) =
+        (Bucket::new(&foreign).unwrap(), Bucket::new(embedded.address()).unwrap());
+    let ((from_link, from), (to_link, to)) =
+        (over_link(&foreign).await, over_link(embedded.address()).await);
+    from_link.set(Mode::Cut);
+    to_link.set(Mode::Cut);
     let database = database("copies").await;
     let barn = Barn::new(TenantId::mint());
     let prefix = format!("tenants/{}/farms/f", barn.tenant);
     let other = format!("tenants/{}/farms/f/secret.jpg", TenantId::mint());
-    {
-        let mut source = source.lock().unwrap();
-        for name in [format!("{prefix}/a.jpg"), format!("{prefix}/b.jpg"), other.clone()] {
-            source.objects.insert(format!("/media/{name}"), vec![7; 1_000]);
-        }
-        source.down = 2;
+    for name in [format!("{prefix}/a.jpg"), format!("{prefix}/b.jpg"), other.clone()] {
+        source.put(&name, "image/jpeg", vec![7; 1_000].into()).await.unwrap();
     }
-    target.lock().unwrap().down = 2;
     let stores = Some(Stores { source: from, store: to });
     let replica = Replica::start(&database, Options { stores, ..options() });
     let client = database.connect().await.unwrap();
@@ -108,6 +54,14 @@ async fn objects_are_copied_and_an_outage_costs_no_attempt() {
             image(&barn, &other, 1_000),
         ])
         .await;
+    // First one store is away and then the other; neither costs an attempt.
+    for link in [&from_link, &to_link] {
+        let before = link.stats().connections;
+        eventually(LONG, "the copier knocks in vain", async || link.stats().connections > before)
+            .await
+            .unwrap();
+        link.set(Mode::Pass);
+    }
     eventually(LONG, "each object is copied or has failed once", async || {
         let tried = "SELECT count(*) FROM media_object
             WHERE copy_status = 'copied' OR copy_error_code IS NOT NULL";
@@ -134,12 +88,10 @@ async fn objects_are_copied_and_an_outage_costs_no_attempt() {
         };
         assert_eq!(state, expected, "{path}");
     }
-    {
-        let target = target.lock().unwrap();
-        let names: Vec<&String> = target.objects.keys().collect();
-        assert_eq!(names, [&format!("/media/{prefix}/a.jpg")], "and nothing of another tenant");
-        assert_eq!(target.objects.values().next().unwrap(), &vec![7; 1_000]);
-    }
+    let copied = target.list("", None, 10).await.unwrap().objects;
+    let names: Vec<&str> = copied.iter().map(|object| object.key.as_str()).collect();
+    assert_eq!(names, [format!("{prefix}/a.jpg")], "and nothing of another tenant");
+    assert_eq!(target.get(names[0], 1_000).await.unwrap(), vec![7; 1_000]);
     let others = "SELECT count(*) FROM media_object WHERE copy_lease_token IS NOT NULL";
     assert_eq!(number(&client, others).await, 0);
 

@@ -7,15 +7,17 @@
 
 use std::time::Duration;
 
-use reqwest::Client;
+use objects::{About, Bucket};
 use sha2::{Digest as _, Sha256};
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::bucket::{Error, MAX_OBJECT_BYTES, Objects, Stores};
+use super::Stores;
 use crate::consume::MEDIA_STORE;
 use crate::consume::hold::wait;
 
+/// The largest object that is copied; it is held in memory.
+const MAX_OBJECT_BYTES: u64 = 64 << 20;
 /// Objects claimed at once; they are copied one after the other.
 const CLAIMED: i64 = 8;
 /// Longer than that many objects may take, each read and written.
@@ -55,6 +57,35 @@ const FAILED: &str = "UPDATE media_object SET
 const RELEASE: &str = "UPDATE media_object SET copy_status = 'pending', copy_lease_token = NULL,
          copy_lease_until = NULL WHERE copy_lease_token = $1";
 
+/// Why an object was not copied.
+#[derive(Debug)]
+enum Error {
+    /// About a store or the way to it: the object is not to blame.
+    Away(String),
+    /// About the object: a short word, and in words.
+    Object { code: &'static str, message: String },
+}
+
+impl Error {
+    fn object(code: &'static str, message: impl Into<String>) -> Error {
+        Error::Object { code, message: message.into() }
+    }
+}
+
+impl From<objects::Error> for Error {
+    fn from(error: objects::Error) -> Error {
+        let code = match &error {
+            objects::Error::NotFound => "not_found",
+            objects::Error::TooLarge { .. } => "size_differs",
+            _ => "refused",
+        };
+        match error.about() {
+            About::Object => Error::object(code, error.to_string()),
+            About::Destination | About::Us => Error::Away(error.to_string()),
+        }
+    }
+}
+
 struct Claimed {
     tenant: Uuid,
     media: Uuid,
@@ -71,13 +102,12 @@ pub(super) async fn run(
     poll: Duration,
     stop: &CancellationToken,
 ) {
-    let client = Client::new();
-    let made = Objects::new(&client, &stores.source)
-        .and_then(|source| Ok((source, Objects::new(&client, &stores.store)?)));
+    let made =
+        Bucket::new(&stores.source).and_then(|source| Ok((source, Bucket::new(&stores.store)?)));
     let (source, store) = match made {
         Ok(both) => both,
         Err(error) => {
-            tracing::error!(service = MEDIA_STORE, error, "objects cannot be copied");
+            tracing::error!(service = MEDIA_STORE, %error, "objects cannot be copied");
             return;
         }
     };
@@ -120,8 +150,8 @@ enum Turn {
 
 async fn turn(
     pool: &pg::Pool,
-    source: &Objects,
-    store: &Objects,
+    source: &Bucket,
+    store: &Bucket,
     token: Uuid,
 ) -> Result<Turn, pg::Error> {
     let client = pool.get().await?;
@@ -166,21 +196,35 @@ async fn turn(
 }
 
 /// Copies one object and returns its SHA-256.
-async fn copy(source: &Objects, store: &Objects, claimed: &Claimed) -> Result<[u8; 32], Error> {
+async fn copy(source: &Bucket, store: &Bucket, claimed: &Claimed) -> Result<[u8; 32], Error> {
     let key = object_key(claimed.tenant, &claimed.path)?;
     if claimed.size > MAX_OBJECT_BYTES {
         let message = format!("the object is larger than {MAX_OBJECT_BYTES} bytes");
         return Err(Error::object("too_large", message));
     }
-    let body = source.get(key, claimed.size).await?;
+    let body = read(source, key, claimed.size).await?;
     let hash: [u8; 32] = Sha256::digest(&body).into();
-    store.put(key, &claimed.mime, body).await?;
+    match store.put(key, &claimed.mime, body.into()).await {
+        // An earlier attempt may have got this far: what the store has decides.
+        Ok(()) | Err(objects::Error::AlreadyThere) => {}
+        Err(error) => return Err(error.into()),
+    }
     // What the store gives back is what was read, or it is not copied.
-    let kept = store.get(key, claimed.size).await?;
+    let kept = read(store, key, claimed.size).await?;
     if <[u8; 32]>::from(Sha256::digest(&kept)) != hash {
         return Err(Error::object("hash_differs", "the store gave back other bytes"));
     }
     Ok(hash)
+}
+
+/// Reads an object that has `size` bytes.
+async fn read(bucket: &Bucket, key: &str, size: u64) -> Result<Vec<u8>, Error> {
+    let body = bucket.get(key, size).await?;
+    if body.len() as u64 == size {
+        return Ok(body);
+    }
+    let message = format!("the object does not have the {size} bytes its event tells of");
+    Err(Error::object("size_differs", message))
 }
 
 /// The key of an object: its path, which must lie under its own tenant's prefix.

@@ -1,9 +1,9 @@
 //! `cloud-media-store`: what is known about images, and copies of them when both object stores are
 //! configured.
 
-pub mod bucket;
 mod copy;
-mod objects;
+mod rows;
+mod stores;
 
 use bus::Consumer;
 use tokio_util::sync::CancellationToken;
@@ -11,6 +11,8 @@ use tokio_util::sync::CancellationToken;
 use super::event::Event;
 use super::hold::{self, Store};
 use super::{MEDIA_STORE, Options};
+
+pub use stores::Stores;
 
 struct Media {
     pool: pg::Pool,
@@ -22,7 +24,7 @@ impl Store for Media {
     async fn store(&self, events: &[Event]) -> Result<(), pg::Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        objects::insert(&transaction, events).await?;
+        rows::insert(&transaction, events).await?;
         transaction.commit().await?;
         Ok(())
     }
