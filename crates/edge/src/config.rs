@@ -6,6 +6,7 @@
 
 mod inference;
 mod keys;
+mod retention;
 mod role;
 mod sync;
 
@@ -19,6 +20,7 @@ use settings::{Secret, Section};
 
 pub use inference::Inference;
 pub use keys::{KEYS, SECTION};
+pub use retention::{MinFree, Retention};
 pub use role::Role;
 pub use sync::Sync;
 
@@ -59,6 +61,8 @@ pub struct Config {
     pub sync: Option<Sync>,
     /// The inference worker, if there is one.
     pub inference: Option<Inference>,
+    /// What may go, and when.
+    pub retention: Retention,
 }
 
 /// How messages are gathered into transactions.
@@ -171,6 +175,7 @@ impl Config {
             public_http_address: section.find("public.http_address")?.map(|value| value.text()),
             sync: Sync::from_section(section)?,
             inference: Inference::from_section(section)?,
+            retention: Retention::from_section(section)?,
         })
     }
 }

@@ -24,6 +24,7 @@ mod migration;
 mod outbox;
 pub mod registry;
 mod sessions;
+pub mod retention;
 mod signal;
 pub mod sync;
 

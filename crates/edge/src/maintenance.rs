@@ -15,7 +15,7 @@ use crate::signal::Signal;
 
 const DAY: SignedDuration = SignedDuration::from_hours(24);
 /// Backfills reach this far back before they meet the default partition.
-const DAYS_BACK: i32 = 13 * 31;
+pub(crate) const DAYS_BACK: i32 = 13 * 31;
 /// An edge that nobody restarts for three months still has its partitions ready.
 const DAYS_AHEAD: i32 = 3 * 31;
 const PARTITIONS_EVERY: Duration = Duration::from_secs(24 * 3600);

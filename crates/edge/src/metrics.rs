@@ -40,6 +40,8 @@ pub struct Metrics {
     uploads_refused: BTreeMap<&'static str, Counter>,
     /// What the forwarder counts.
     pub(crate) sync: crate::sync::Meter,
+    /// What retention counts.
+    pub(crate) retention: crate::retention::Meter,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -143,6 +145,7 @@ impl Metrics {
                 &UPLOAD_REFUSALS,
             ),
             sync: crate::sync::Meter::new(&recorder),
+            retention: crate::retention::Meter::new(&recorder),
             handle: recorder.handle(),
         }
     }

@@ -4,6 +4,7 @@ use event::id::NodeId;
 use settings::{Key, Kind, check};
 
 use super::inference;
+use super::retention;
 use crate::registry::EDGE_USER;
 
 /// The name of the section.
@@ -216,6 +217,19 @@ pub const KEYS: &[Key] = &[
     inference::KEYS[3],
     inference::KEYS[4],
     inference::KEYS[5],
+    retention::KEYS[0],
+    retention::KEYS[1],
+    retention::KEYS[2],
+    retention::KEYS[3],
+    retention::KEYS[4],
+    retention::KEYS[5],
+    retention::KEYS[6],
+    retention::KEYS[7],
+    retention::KEYS[8],
+    retention::KEYS[9],
+    retention::KEYS[10],
+    retention::KEYS[11],
+    retention::KEYS[12],
 ];
 
 fn check_cluster_id(text: &str) -> Result<(), String> {

@@ -1,0 +1,96 @@
+//! How much of the disk is in use, and how much of that is too much.
+
+use serde::Serialize;
+
+use super::{Error, Turn, count};
+
+/// The disk as retention sees it, in bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+pub struct Disk {
+    /// The database's files.
+    pub database: u64,
+    /// What is free inside them, as far as it was looked at: only when they are too large.
+    pub reusable: u64,
+    /// What the database may use.
+    pub max_database: Option<u64>,
+    /// What is free on the file system, where it is watched.
+    pub free: Option<u64>,
+    /// What must be free there.
+    pub min_free: Option<u64>,
+    /// What is too much.
+    pub over: u64,
+}
+
+impl Disk {
+    fn judge(mut self) -> Disk {
+        let used = self.database.saturating_sub(self.reusable);
+        let too_large = self.max_database.map_or(0, |most| used.saturating_sub(most));
+        let too_full = match (self.free, self.min_free) {
+            (Some(free), Some(least)) => least.saturating_sub(free.saturating_add(self.reusable)),
+            _ => 0,
+        };
+        self.over = too_large.max(too_full);
+        self
+    }
+}
+
+// Rows a page now, against rows of that width on a full page. 32 bytes are a row's header and its pointer, 24 of a page its
+// header. Less than a quarter is within the error of the estimate.
+const REUSABLE: &str = "SELECT coalesce(sum(CASE WHEN f.share >= 0.25
+    THEN f.share * pg_total_relation_size(c.oid) ELSE 0 END), 0)::float8
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (SELECT coalesce(sum(s.avg_width * (1 - s.null_frac)), 0) AS width FROM pg_stats s
+    WHERE s.schemaname = n.nspname AND s.tablename = c.relname AND NOT s.inherited) w
+CROSS JOIN LATERAL (SELECT coalesce(max(option_value::float8), 100) / 100 AS fill
+    FROM pg_options_to_table(c.reloptions) WHERE option_name = 'fillfactor') o
+CROSS JOIN LATERAL (SELECT least(1, 1 - c.reltuples * (w.width + 32)
+    / (c.relpages * (current_setting('block_size')::float8 - 24) * o.fill)) AS share) f
+WHERE c.relpages > 0 AND c.reltuples >= 0 AND (w.width > 0 OR c.reltuples = 0)
+    AND (c.oid = to_regclass('sync_outbox') OR c.oid IN
+        (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('telemetry_raw')))";
+
+impl Turn<'_> {
+    /// Looks at the disk. What is free inside the files is estimated only if it matters; `fresh` brings the statistics
+    /// that the estimate rests on up to date.
+    pub(super) async fn measure(&self, fresh: bool) -> Result<Disk, Error> {
+        let config = self.config();
+        let size = "SELECT pg_database_size(current_database())";
+        let mut disk = Disk {
+            database: count(self.client.query_one(size, &[]).await?.try_get(0)?),
+            max_database: config.max_database_bytes,
+            min_free: config.min_free.as_ref().map(|min| min.bytes),
+            ..Disk::default()
+        };
+        if let Some(min) = &config.min_free {
+            let stat = rustix::fs::statvfs(&min.path).map_err(|error| Error::Disk(error.into()))?;
+            disk.free = Some(stat.f_bavail.saturating_mul(stat.f_frsize));
+        }
+        disk = disk.judge();
+        if disk.over > 0 {
+            if fresh {
+                self.client.batch_execute("ANALYZE sync_outbox").await?;
+            }
+            let found: f64 = self.client.query_one(REUSABLE, &[]).await?.try_get(0)?;
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate of bytes")]
+            let reusable = found.max(0.0) as u64;
+            disk = Disk { reusable, ..disk }.judge();
+        }
+        Ok(disk)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_free_inside_counts_as_free() {
+        let disk = Disk { database: 100, max_database: Some(80), ..Disk::default() };
+        assert_eq!(disk.judge().over, 20);
+        assert_eq!(Disk { reusable: 30, ..disk }.judge().over, 0);
+        let full = Disk { free: Some(5), min_free: Some(25), ..Disk::default() };
+        assert_eq!(full.judge().over, 20);
+        assert_eq!(Disk { reusable: 15, ..full }.judge().over, 5);
+        assert_eq!(Disk { database: 100, ..Disk::default() }.judge().over, 0, "no limit");
+    }
+}

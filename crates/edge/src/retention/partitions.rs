@@ -1,0 +1,194 @@
+//! Partitions whose time is over: dropped whole, when everything in them was delivered.
+
+use std::time::{Duration, Instant};
+
+use jiff::Timestamp;
+use pg::About;
+
+use super::report::{Fate, Job};
+use super::{Error, Turn, count};
+use crate::maintenance::DAYS_BACK;
+
+/// How long ingest waits behind us for a lock at the most.
+const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '300ms'";
+/// How long the partition may be locked against late writers while the outbox is searched.
+const SEARCH_TIMEOUT: &str = "SET LOCAL statement_timeout = '5s'";
+/// How often a lock is tried for.
+const ATTEMPTS: usize = 10;
+const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(500);
+/// Undelivered rows are counted up to this many: the number is for people.
+const COUNTED: i64 = 10_000;
+
+// A partition with more rows than a count should read is reported with the planner's estimate.
+const EXPIRED: &str = "SELECT format('%I.%I', n.nspname, c.relname), c.relname::text, b.since, b.until,
+    pg_total_relation_size(c.oid), c.reltuples::float8,
+    b.until > now() - make_interval(days => $3) AS remade
+FROM pg_inherits i JOIN pg_class c ON c.oid = i.inhrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+CROSS JOIN LATERAL (SELECT
+    (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'FROM \\(''([^'']+)''\\)'))[1]::timestamptz AS since,
+    (regexp_match(pg_get_expr(c.relpartbound, c.oid), 'TO \\(''([^'']+)''\\)'))[1]::timestamptz AS until) b
+WHERE i.inhparent = to_regclass($1::text) AND b.since IS NOT NULL
+    AND b.until <= now() - make_interval(days => $2) ORDER BY b.until";
+
+const UNDELIVERED: &str = "SELECT
+    (SELECT count(*) FROM (SELECT FROM sync_outbox WHERE NOT finished AND event_type LIKE 'telemetry.%'
+        AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) w),
+    (SELECT count(*) FROM (SELECT FROM sync_outbox WHERE failed_at IS NOT NULL AND status IN ('dlq', 'failed')
+        AND event_type LIKE 'telemetry.%' AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) d)";
+
+/// A partition whose time is over.
+struct Partition {
+    /// Quoted by the database itself.
+    name: String,
+    /// As a person knows it.
+    short: String,
+    since: Timestamp,
+    until: Timestamp,
+    bytes: u64,
+    rows: u64,
+}
+
+enum Dropped {
+    Yes,
+    Undelivered(String),
+    InTheWay,
+}
+
+impl Turn<'_> {
+    /// Drops the partitions of `table` that ended `days` ago.
+    pub(super) async fn partitions(
+        &mut self,
+        job: Job,
+        table: &'static str,
+        days: u32,
+    ) -> Result<(), Error> {
+        // Only raw telemetry waits for delivery: an aggregate can be made again in the cloud.
+        let waits = job == Job::Raw && self.retention.delivers;
+        for partition in self.expired_partitions(table, days).await? {
+            let size = (partition.rows, Some(partition.bytes));
+            let why = format!("ended more than {days} days ago");
+            let fate = self.report.leaving();
+            // The first look takes no lock, so that a month that is held costs nobody anything.
+            if waits && let Some(held) = undelivered(&self.client, &partition).await? {
+                self.report.add(job, partition.short, Fate::Held, size, held);
+                continue;
+            }
+            self.step("partition.seen")?;
+            if self.report.dry_run {
+                self.report.add(job, partition.short, fate, size, why);
+                continue;
+            }
+            let began = Instant::now();
+            match self.drop_partition(table, &partition, waits).await? {
+                Dropped::Yes => self.report.add(job, partition.short, fate, size, why),
+                Dropped::Undelivered(held) => {
+                    self.report.add(job, partition.short, Fate::Held, size, held);
+                }
+                Dropped::InTheWay => {
+                    let held = "others use the table; tried again at the next turn";
+                    self.report.add(job, partition.short, Fate::Held, size, held);
+                }
+            }
+            self.rest(began).await;
+        }
+        Ok(())
+    }
+
+    async fn expired_partitions(&self, table: &str, days: u32) -> Result<Vec<Partition>, Error> {
+        let days = i32::try_from(days).unwrap_or(i32::MAX);
+        let found = self.client.query(EXPIRED, &[&table, &days, &DAYS_BACK]).await?;
+        let mut partitions = Vec::new();
+        for row in &found {
+            let name: String = row.try_get(0)?;
+            let estimate: f64 = row.try_get(5)?;
+            let rows = if estimate > 1e6 {
+                #[expect(clippy::cast_possible_truncation, reason = "an estimate of rows")]
+                count(estimate as i64)
+            } else {
+                let counted =
+                    self.client.query_one(&format!("SELECT count(*) FROM {name}"), &[]).await?;
+                count(counted.try_get(0)?)
+            };
+            // An empty month that ingress would make again is left for late backfills.
+            if rows == 0 && row.try_get(6)? {
+                continue;
+            }
+            partitions.push(Partition {
+                name,
+                short: row.try_get(1)?,
+                since: row.try_get(2)?,
+                until: row.try_get(3)?,
+                bytes: count(row.try_get(4)?),
+                rows,
+            });
+        }
+        Ok(partitions)
+    }
+
+    async fn drop_partition(
+        &mut self,
+        table: &str,
+        partition: &Partition,
+        waits: bool,
+    ) -> Result<Dropped, Error> {
+        for _ in 0..ATTEMPTS {
+            match self.try_drop(table, partition, waits).await {
+                Err(Error::Database(error)) if error.about() == About::Conflict => {
+                    tokio::time::sleep(BETWEEN_ATTEMPTS).await;
+                }
+                outcome => return outcome,
+            }
+        }
+        Ok(Dropped::InTheWay)
+    }
+
+    async fn try_drop(
+        &mut self,
+        table: &str,
+        partition: &Partition,
+        waits: bool,
+    ) -> Result<Dropped, Error> {
+        let watch = self.retention.watch.clone();
+        let step = |name| match &watch {
+            Some(watch) if !watch(name) => Err(Error::Ended(name)),
+            _ => Ok(()),
+        };
+        let name = &partition.name;
+        let transaction = self.client.transaction().await?;
+        transaction.batch_execute(LOCK_TIMEOUT).await?;
+        transaction.batch_execute(SEARCH_TIMEOUT).await?;
+        // Late readings of this month wait from here on, and so does nobody else. Whoever wrote one before us
+        // has committed, and its outbox row is seen.
+        transaction.batch_execute(&format!("LOCK TABLE ONLY {name} IN SHARE MODE")).await?;
+        step("partition.locked")?;
+        if waits && let Some(held) = undelivered(&transaction, partition).await? {
+            return Ok(Dropped::Undelivered(held));
+        }
+        // A late writer that waits for the month holds the parent: one of us gives way, and it is we, by the timeout.
+        transaction
+            .batch_execute(&format!(
+                "LOCK TABLE ONLY {table} IN ACCESS EXCLUSIVE MODE; DROP TABLE {name}"
+            ))
+            .await?;
+        step("partition.dropped")?;
+        transaction.commit().await?;
+        step("partition.committed")?;
+        Ok(Dropped::Yes)
+    }
+}
+
+/// What of a partition's time has not reached the cloud, in words.
+async fn undelivered(
+    client: &impl tokio_postgres::GenericClient,
+    partition: &Partition,
+) -> Result<Option<String>, Error> {
+    let row =
+        client.query_one(UNDELIVERED, &[&partition.since, &partition.until, &COUNTED]).await?;
+    let (waiting, dead): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let many = |n: i64| if n >= COUNTED { format!("{n} or more") } else { n.to_string() };
+    Ok(match (waiting, dead) {
+        (0, 0) => None,
+        (0, dead) => Some(format!("{} readings are dead letters: see holdfast outbox", many(dead))),
+        (waiting, _) => Some(format!("{} readings are not in the cloud yet", many(waiting))),
+    })
+}
