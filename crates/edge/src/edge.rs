@@ -20,6 +20,7 @@ use crate::ingress::gather::Pipeline;
 use crate::ingress::http::Http as Backfill;
 use crate::ingress::mqtt::{MAX_HELD_MESSAGES, Receiver, Room};
 use crate::metrics::Metrics;
+use crate::retention::{self, Retention};
 use crate::signal::{Sayer, Signal, signal};
 use crate::sync::Forwarder;
 use crate::{inference, maintenance, migration};
@@ -139,6 +140,9 @@ impl Edge {
         }
         if has(Role::Inference) && config.inference.is_none() {
             others.spawn(inference::forget_unasked(operators.clone(), stopping.clone()));
+        if has(Role::Retention) {
+            let retention = Retention::new(&config, None);
+            others.spawn(retention::run(retention, Arc::clone(&metrics), stopping.clone()));
         }
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");

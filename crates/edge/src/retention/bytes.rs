@@ -7,17 +7,24 @@
 pub const RAW_ROW: u64 = 460;
 /// A row of `telemetry_agg`.
 pub const AGG_ROW: u64 = 330;
-/// A row of `sync_outbox`, without its payload.
-pub const OUTBOX_ROW: u64 = 1_150;
-/// A byte of payload in `sync_outbox`: its pages are filled to 45 %.
-pub const OUTBOX_PAYLOAD_FACTOR: f64 = 2.2;
 /// An id in `ingress_dedupe`.
 pub const DEDUPE_ROW: u64 = 210;
 /// A row of `media_objects`.
 pub const MEDIA_ROW: u64 = 700;
+/// The frame of a record in a node's spool; spool-format.md has it.
+pub const SPOOL_FRAME: u64 = 36;
 
-/// A waiting row of the outbox with a payload of this many bytes.
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an estimate")]
+/// A row of `sync_outbox` that waits, with a payload of this many bytes: its pages are filled to 45 %.
 pub fn outbox_row(payload: u64) -> u64 {
-    OUTBOX_ROW + (payload as f64 * OUTBOX_PAYLOAD_FACTOR) as u64
+    1_150 + payload.saturating_mul(22) / 10
+}
+
+/// A row of `sync_outbox` that was delivered: its page has taken other rows since.
+pub fn acked_row(payload: u64) -> u64 {
+    1_000 + payload.saturating_mul(22) / 10
+}
+
+/// A row of the cloud's `relay_outbox`, with an envelope of this many bytes.
+pub fn relay_row(envelope: u64) -> u64 {
+    900 + envelope.saturating_mul(22) / 10
 }

@@ -128,7 +128,7 @@ impl Turn<'_> {
     ) -> Result<u64, Error> {
         let mut freed = 0;
         for class in Class::ALL {
-            let mut drop = Drop { class, cursor: Timestamp::MIN, passed_over };
+            let mut drop = Drop { class, cursor: Timestamp::UNIX_EPOCH, passed_over };
             let (mut rows, mut bytes) = (0, 0);
             while freed < wanted {
                 let began = Instant::now();

@@ -170,7 +170,7 @@ const BEFORE: &str = "DELETE FROM ledger_tombstone WHERE tenant_id = $1 AND stre
 
 const DECLARE: &str = "INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count,
     first_at, last_at, reason, origin)
-VALUES ($1, $2, $3, $4, $5, $5 - $4 + 1, $6, $7, $8, 'edge') ON CONFLICT DO NOTHING";
+VALUES ($1, $2, $3, $4, $5, $5::int8 - $4::int8 + 1, $6, $7, $8, 'edge') ON CONFLICT DO NOTHING";
 
 /// Writes tombstones for events of a stream.
 pub(super) async fn declare(

@@ -1,0 +1,191 @@
+//! What goes by age, and what is held.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use edge::retention::{Fate, Job, Retention};
+use jiff::Timestamp;
+use rand::{RngExt as _, SeedableRng as _};
+
+use crate::retention_ground::{days_ago, delivering, event, fill, set_state, turn};
+use crate::site::{Site, config};
+
+const MONTHS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry_raw'::regclass";
+
+#[tokio::test]
+async fn a_month_goes_when_its_time_is_over_and_all_of_it_is_in_the_cloud() {
+    let site = Site::new("retain_month").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(150)).await;
+    fill(&site, &node, 21..=30, days_ago(5)).await;
+    let (config, before) = (delivering(&site), site.number(MONTHS).await);
+
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Raw, Fate::Held), 20, "{report:?}");
+    for state in ["claimed", "sending", "dlq", "failed"] {
+        set_state(&site, "acked", 0, "seq < 20").await;
+        set_state(&site, state, 0, "seq = 20").await;
+        let report = turn(&config, None).await;
+        assert_eq!(report.rows(Job::Raw, Fate::Held), 20, "{state}: {report:?}");
+    }
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 30);
+
+    set_state(&site, "acked", 0, "seq <= 20").await;
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Raw, Fate::Gone), 20, "{report:?}");
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 10);
+    assert_eq!(site.number(MONTHS).await, before - 1, "empty months stay for late backfills");
+    assert_eq!(turn(&config, None).await.lines, [], "a turn with nothing to do says nothing");
+    // What comes late for a month that is gone is stored all the same.
+    fill(&site, &node, 31..=32, days_ago(150)).await;
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw_default").await, 2);
+}
+
+#[tokio::test]
+async fn without_a_cloud_age_alone_decides() {
+    let site = Site::new("retain_alone").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(150)).await;
+    let mut config = config(site.database.url(), &[]);
+    config.retention.share = 1.0;
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Raw, Fate::Gone), 20, "{report:?}");
+    let waiting = "SELECT count(*) FROM sync_outbox WHERE status = 'pending'";
+    assert_eq!(site.number(waiting).await, 20, "what waits for a cloud goes on waiting");
+}
+
+#[tokio::test]
+async fn readings_without_a_month_go_by_their_receipt() {
+    let site = Site::new("retain_default").await;
+    let node = site.enroll("barn-1").await;
+    let never_set: Timestamp = "1970-01-01T00:10:00Z".parse().unwrap();
+    fill(&site, &node, 1..=9, never_set).await;
+    let config = delivering(&site);
+    assert_eq!(turn(&config, None).await.lines, [], "received today");
+    let old = "UPDATE telemetry_raw SET ingested_at = now() - interval '91 days'";
+    site.client().await.execute(old, &[]).await.unwrap();
+    set_state(&site, "acked", 0, "seq <= 5").await;
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Raw, Fate::Gone), 5, "{report:?}");
+    assert_eq!(report.rows(Job::Raw, Fate::Held), 4, "{report:?}");
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 4);
+}
+
+/// Whatever the states and ages: what is active or young stays, what was acked long ago goes, and nothing else does.
+#[tokio::test]
+async fn work_that_is_active_is_never_touched() {
+    let seed = testkit::seed().unwrap();
+    let mut random = rand::rngs::StdRng::seed_from_u64(seed);
+    let site = Site::new("retain_active").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=600, days_ago(1)).await;
+    let states = ["pending", "claimed", "sending", "acked", "dlq", "failed"];
+    for seq in 1..=600 {
+        let state = states[random.random_range(0..states.len())];
+        let days = random.random_range(0..60);
+        set_state(&site, state, days, &format!("seq = {seq}")).await;
+    }
+    let mut config = delivering(&site);
+    config.retention.batch_pages = random.random_range(1..8);
+    let left = "SELECT coalesce(string_agg(seq::text, ',' ORDER BY seq), '') FROM sync_outbox";
+    let stays = format!("{left} WHERE status <> 'acked' OR updated_at >= now() - interval '30 days'");
+    let expected = site.text(&stays).await;
+    let dead = "SELECT count(*) FROM sync_outbox WHERE status IN ('dlq', 'failed')
+        AND updated_at < now() - interval '30 days'";
+    let dead = site.number(dead).await;
+
+    let looked = Retention::new(&config, None).look().await.unwrap();
+    let report = turn(&config, None).await;
+    assert_eq!(site.text(left).await, expected);
+    assert_eq!(report.rows(Job::DeadLetters, Fate::Held), dead.unsigned_abs(), "no object store");
+    let would_go = looked.rows(Job::Acked, Fate::WouldGo);
+    assert_eq!(report.rows(Job::Acked, Fate::Gone), would_go, "a look says what a turn does");
+}
+
+#[tokio::test]
+async fn a_look_changes_nothing() {
+    let site = Site::new("retain_look").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(150)).await;
+    set_state(&site, "acked", 40, "seq > 1").await;
+    set_state(&site, "dlq", 40, "seq = 1").await;
+    let mut config = delivering(&site);
+    config.retention.max_database_bytes = Some(1);
+    let before = (site.snapshot().await, site.number(MONTHS).await);
+    let report = Retention::new(&config, None).look().await.unwrap();
+    assert!(report.dry_run && report.lines.len() >= 2, "{report:?}");
+    assert!(report.disk.unwrap().over > 0);
+    assert_eq!((site.snapshot().await, site.number(MONTHS).await), before);
+}
+
+#[tokio::test]
+async fn one_replica_works_at_a_time() {
+    let site = Site::new("retain_replicas").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(150)).await;
+    set_state(&site, "acked", 40, "true").await;
+    let config = delivering(&site);
+    let (inside, go_on) = (Arc::new(tokio::sync::Notify::new()), Arc::new(AtomicBool::new(false)));
+    let (tell, wait) = (Arc::clone(&inside), Arc::clone(&go_on));
+    // The first stands in the middle of its work until the second has been sent away.
+    let first = Retention::new(&config, None).watched(Arc::new(move |_| {
+        tell.notify_one();
+        while !wait.load(Ordering::SeqCst) {
+            std::thread::yield_now();
+        }
+        true
+    }));
+    let working = std::thread::spawn(move || {
+        tokio::runtime::Runtime::new().unwrap().block_on(first.turn())
+    });
+    inside.notified().await;
+    let second = Retention::new(&config, None);
+    assert!(second.turn().await.unwrap().is_none());
+    assert!(second.watch_disk().await.unwrap().is_none());
+    go_on.store(true, Ordering::SeqCst);
+    let report = working.join().unwrap().unwrap().unwrap();
+    assert_eq!(report.rows(Job::Acked, Fate::Gone), 20);
+    assert!(second.turn().await.unwrap().is_some(), "the lock went with the first");
+}
+
+/// Ingest goes on while a month is dropped, readings of that very month included, and loses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn ingest_goes_on_while_a_month_is_dropped() {
+    let site = Arc::new(Site::new("retain_ingest").await);
+    let node = Arc::new(site.enroll("barn-1").await);
+    fill(&site, &node, 1..=500, days_ago(150)).await;
+    set_state(&site, "acked", 0, "true").await;
+    let config = delivering(&site);
+    let done = Arc::new(AtomicBool::new(false));
+    let writing = tokio::spawn({
+        let (site, node, done) = (Arc::clone(&site), Arc::clone(&node), Arc::clone(&done));
+        async move {
+            let mut seq = 501;
+            while !done.load(Ordering::SeqCst) && seq < 5_000 {
+                let late = if seq % 20 == 0 { days_ago(150) } else { days_ago(1) };
+                let records: Vec<_> =
+                    (seq..seq + 5).map(|seq| (seq, event(&node, "telemetry.ingested", late))).collect();
+                site.ingest(&[node.batch(&records, &[])]).await;
+                seq += 5;
+            }
+            seq - 501
+        }
+    });
+    let mut gone = 0;
+    for _ in 0..20 {
+        gone += turn(&config, None).await.rows(Job::Raw, Fate::Gone);
+        if gone > 0 {
+            break;
+        }
+        // A late reading holds the month until it is in the cloud.
+        set_state(&site, "acked", 0, "status = 'pending'").await;
+    }
+    done.store(true, Ordering::SeqCst);
+    let written = writing.await.unwrap();
+    let left = site.number("SELECT count(*) FROM telemetry_raw").await.unsigned_abs();
+    assert!(gone >= 500, "the month went under ingest");
+    assert_eq!(left + gone, 500 + written);
+    let unsent_without_reading = "SELECT count(*) FROM sync_outbox o WHERE status = 'pending'
+        AND NOT EXISTS (SELECT FROM telemetry_raw t WHERE t.id = o.id)";
+    assert_eq!(site.number(unsent_without_reading).await, 0, "nothing undelivered went");
+}

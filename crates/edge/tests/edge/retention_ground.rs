@@ -1,0 +1,165 @@
+//! A site that has been filled for long: readings of old months, rows in every state, an object store that can misbehave.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use axum::body::Bytes;
+use axum::extract::{Path, State};
+use axum::http::{HeaderMap, Method, StatusCode};
+use axum::response::{IntoResponse, Response};
+use axum::routing::any;
+use edge::Config;
+use edge::retention::{Report, Retention};
+use event::id::EventId;
+use jiff::{SignedDuration, Timestamp};
+use objects::{Address, Bucket, Style};
+use serde_json::json;
+
+use crate::site::{Sender, Site, config};
+
+/// The configuration of a site with a cloud, and a retention that does not rest.
+pub(crate) fn delivering(site: &Site) -> Config {
+    let pairs = [("SYNC_CLOUD_URL", "http://127.0.0.1:1"), ("SYNC_TOKEN", "t")];
+    let mut config = config(site.database.url(), &pairs);
+    config.retention.share = 1.0;
+    config
+}
+
+pub(crate) async fn turn(config: &Config, store: Option<&TestStore>) -> Report {
+    let bucket = store.map(|store| store.bucket.clone());
+    Retention::new(config, bucket).turn().await.unwrap().unwrap()
+}
+
+pub(crate) fn days_ago(days: i64) -> Timestamp {
+    Timestamp::now() - SignedDuration::from_hours(24 * days)
+}
+
+/// An event of a node as it spools it.
+pub(crate) fn event(node: &Sender, kind: &str, at: Timestamp) -> String {
+    let payload = match kind {
+        "telemetry.ingested" => {
+            json!({"metric_type": "temperature", "metric_value": 26.4, "unit": "C"})
+        }
+        _ => json!({"code": "NH3_HIGH"}),
+    };
+    json!({"event_id": EventId::mint(), "event_type": kind, "device_id": node.enrolled.device_id,
+        "occurred_at": at, "trace_id": "trace-1", "payload": payload})
+    .to_string()
+}
+
+/// Ingests readings of one time under these sequences.
+pub(crate) async fn fill(
+    site: &Site,
+    node: &Sender,
+    seqs: impl IntoIterator<Item = u64>,
+    at: Timestamp,
+) {
+    let records: Vec<_> =
+        seqs.into_iter().map(|seq| (seq, event(node, "telemetry.ingested", at))).collect();
+    for part in records.chunks(1_000) {
+        site.ingest(&[node.batch(part, &[])]).await;
+    }
+}
+
+/// Puts rows into a state that they came to some days ago.
+pub(crate) async fn set_state(site: &Site, state: &str, days: i32, which: &str) -> u64 {
+    let also = match state {
+        "dlq" => ", failed_at = now(), dlq_reason = 'invalid', lease_token = NULL",
+        "failed" => ", failed_at = now(), lease_token = NULL",
+        "claimed" | "sending" => {
+            ", claimed_by = 'a', claimed_at = now(), lease_expires_at = now(), lease_token = gen_random_uuid()"
+        }
+        _ => ", failed_at = NULL, dlq_reason = NULL, lease_token = NULL",
+    };
+    let text = format!(
+        "UPDATE sync_outbox SET status = $1, updated_at = now() - make_interval(days => $2){also} WHERE {which}"
+    );
+    site.client().await.execute(&text, &[&state, &days]).await.unwrap()
+}
+
+#[derive(Default)]
+struct Kept {
+    objects: Mutex<BTreeMap<String, Bytes>>,
+    away: Mutex<bool>,
+    corrupts: Mutex<bool>,
+}
+
+/// An object store that keeps everything in memory, and misbehaves when told.
+pub(crate) struct TestStore {
+    pub(crate) bucket: Bucket,
+    kept: Arc<Kept>,
+}
+
+impl TestStore {
+    pub(crate) async fn start() -> TestStore {
+        let kept = Arc::new(Kept::default());
+        let router =
+            axum::Router::new().route("/media/{*key}", any(serve)).with_state(Arc::clone(&kept));
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
+        let address = Address {
+            url: url.parse().unwrap(),
+            bucket: "media".to_owned(),
+            region: "us-east-1".to_owned(),
+            access_key: "access".to_owned(),
+            secret_key: "canary".to_owned(),
+            style: Style::Path,
+        };
+        TestStore { bucket: Bucket::new(&address).unwrap(), kept }
+    }
+
+    pub(crate) fn keys(&self) -> Vec<String> {
+        self.kept.objects.lock().unwrap().keys().cloned().collect()
+    }
+
+    pub(crate) fn put(&self, key: &str) {
+        let body = Bytes::from_static(b"an image");
+        self.kept.objects.lock().unwrap().insert(key.to_owned(), body);
+    }
+
+    pub(crate) fn get(&self, key: &str) -> Bytes {
+        self.kept.objects.lock().unwrap()[key].clone()
+    }
+
+    pub(crate) fn away(&self, away: bool) {
+        *self.kept.away.lock().unwrap() = away;
+    }
+
+    /// Gives back something else than it was given.
+    pub(crate) fn corrupts(&self, corrupts: bool) {
+        *self.kept.corrupts.lock().unwrap() = corrupts;
+    }
+}
+
+async fn serve(
+    State(kept): State<Arc<Kept>>,
+    Path(key): Path<String>,
+    method: Method,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if *kept.away.lock().unwrap() {
+        return StatusCode::FORBIDDEN.into_response();
+    }
+    let mut objects = kept.objects.lock().unwrap();
+    match method {
+        Method::PUT if headers.contains_key("if-none-match") && objects.contains_key(&key) => {
+            StatusCode::PRECONDITION_FAILED.into_response()
+        }
+        Method::PUT => {
+            objects.insert(key, body);
+            StatusCode::OK.into_response()
+        }
+        Method::GET => match objects.get(&key) {
+            Some(_) if *kept.corrupts.lock().unwrap() => "something else".into_response(),
+            Some(body) => body.clone().into_response(),
+            None => StatusCode::NOT_FOUND.into_response(),
+        },
+        Method::DELETE => {
+            objects.remove(&key);
+            StatusCode::NO_CONTENT.into_response()
+        }
+        _ => StatusCode::METHOD_NOT_ALLOWED.into_response(),
+    }
+}
