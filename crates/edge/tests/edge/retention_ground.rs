@@ -47,15 +47,20 @@ pub(crate) fn event(node: &Sender, kind: &str, at: Timestamp) -> String {
     .to_string()
 }
 
-/// Ingests readings of one time under these sequences.
+/// Ingests readings of about one time under these sequences.
 pub(crate) async fn fill(
     site: &Site,
     node: &Sender,
     seqs: impl IntoIterator<Item = u64>,
     at: Timestamp,
 ) {
-    let records: Vec<_> =
-        seqs.into_iter().map(|seq| (seq, event(node, "telemetry.ingested", at))).collect();
+    let records: Vec<_> = seqs
+        .into_iter()
+        .map(|seq| {
+            let at = at + SignedDuration::from_micros(seq.cast_signed());
+            (seq, event(node, "telemetry.ingested", at))
+        })
+        .collect();
     for part in records.chunks(1_000) {
         site.ingest(&[node.batch(part, &[])]).await;
     }

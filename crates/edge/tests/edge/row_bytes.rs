@@ -1,0 +1,59 @@
+//! The bytes of a row that sizes are computed with, against tables that were filled.
+
+use edge::retention::bytes;
+
+use crate::retention_ground::{days_ago, fill, set_state};
+use crate::site::{Site, number};
+
+/// What an estimate may be off by, either way.
+const FACTOR: f64 = 1.35;
+const ROWS: u64 = 12_000;
+
+#[expect(clippy::cast_precision_loss, reason = "sizes of test tables")]
+fn off(measured: i64, estimated: u64) -> f64 {
+    let (measured, estimated) = (measured as f64, estimated as f64);
+    (measured / estimated).max(estimated / measured)
+}
+
+#[tokio::test]
+async fn the_estimates_are_near_what_real_tables_take() {
+    let site = Site::new("row_bytes").await;
+    let nodes = [site.enroll("barn-1").await, site.enroll("barn-2").await, site.enroll("barn-3").await];
+    let part = ROWS / 3 / 4;
+    for n in 0..4 {
+        for node in &nodes {
+            fill(&site, node, n * part + 1..=(n + 1) * part, days_ago(2)).await;
+        }
+    }
+    let client = site.client().await;
+    let mut found: Vec<(&str, i64, u64)> = Vec::new();
+    let total = async |table: &str| {
+        let size = format!("SELECT pg_total_relation_size('{table}') / {ROWS}");
+        number(&client, &size).await
+    };
+    let month = "SELECT sum(pg_total_relation_size(inhrelid))::int8 / 12000 FROM pg_inherits
+        WHERE inhparent = 'telemetry_raw'::regclass";
+    found.push(("telemetry_raw", number(&client, month).await, bytes::RAW_ROW));
+    found.push(("ingress_dedupe", total("ingress_dedupe").await, bytes::DEDUPE_ROW));
+    let payload = number(&client, "SELECT avg(payload_size_bytes)::int8 FROM sync_outbox").await.unsigned_abs();
+    found.push(("sync_outbox, waiting", total("sync_outbox").await, bytes::outbox_row(payload)));
+    // Claimed and acked in parts, with a vacuum between them, as a site does it in its time.
+    for n in 0..4 {
+        let some = format!("seq > {} AND seq <= {}", n * part, (n + 1) * part);
+        set_state(&site, "claimed", 0, &some).await;
+        set_state(&site, "acked", 0, &some).await;
+        client.batch_execute("VACUUM sync_outbox").await.unwrap();
+    }
+    found.push(("sync_outbox, delivered", total("sync_outbox").await, bytes::acked_row(payload)));
+
+    let media = "INSERT INTO media_objects (id, tenant_id, farm_id, barn_id, device_id, session_id, bucket, object_key,
+            mime_type, size_bytes, captured_at, status, stored_at, sha256, etag)
+        SELECT i, i, i, i, i, i, 'media', 'tenants/' || i || '/farms/' || i || '/barns/' || i || '/devices/' || i
+                || '/images/2026/01/01/' || i || '.jpg', 'image/jpeg', 8, now(), 'stored', now(),
+            sha256(i::text::bytea), repeat('e', 34)
+        FROM (SELECT gen_random_uuid() AS i FROM generate_series(1, 12000)) n";
+    client.execute(media, &[]).await.unwrap();
+    found.push(("media_objects", total("media_objects").await, bytes::MEDIA_ROW));
+    let wrong: Vec<_> = found.iter().filter(|(_, measured, estimated)| off(*measured, *estimated) > FACTOR).collect();
+    assert!(wrong.is_empty(), "measured and estimated bytes a row: {wrong:?} of {found:?}");
+}
