@@ -17,6 +17,7 @@ mod outbox_tables;
 mod place;
 mod readings;
 mod report;
+mod retention;
 mod row;
 mod spool_append;
 mod spool_recovery;
@@ -43,6 +44,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("http_ingest", http_ingest::run),
     ("end_to_end", end_to_end::run),
     ("outbox_drain", outbox_drain::run),
+    ("retention_claim", retention::run),
     ("bus_publish", bus_publish::run),
 ];
 

@@ -52,6 +52,9 @@ pub enum Error {
     /// The forwarder can never work as configured.
     #[error(transparent)]
     Sync(#[from] crate::sync::Error),
+    /// The object store can never be used as configured.
+    #[error(transparent)]
+    Objects(#[from] objects::Error),
 }
 
 /// A running edge.
@@ -140,8 +143,9 @@ impl Edge {
         }
         if has(Role::Inference) && config.inference.is_none() {
             others.spawn(inference::forget_unasked(operators.clone(), stopping.clone()));
+        }
         if has(Role::Retention) {
-            let retention = Retention::new(&config, None);
+            let retention = Retention::new(&config, retention::store(&config)?);
             others.spawn(retention::run(retention, Arc::clone(&metrics), stopping.clone()));
         }
         others.spawn(serve(listener, service, stopping));

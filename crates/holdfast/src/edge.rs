@@ -1,5 +1,7 @@
 //! `holdfast edge …`: run the site's ingress, let nodes in, look at them.
 
+mod retain;
+
 use std::path::{Path, PathBuf};
 
 use clap::Subcommand;
@@ -27,6 +29,16 @@ pub(crate) enum Command {
   holdfast edge nodes
   holdfast edge nodes --json | jq '.[] | select(.state != \"online\")'")]
     Nodes(NodesArgs),
+    /// Remove what has expired, once; for a cron. The edge's role retention does the same by itself.
+    #[command(after_help = "Examples:
+  holdfast edge retain --dry-run               what would go, what is held, and why
+  holdfast edge retain --json | jq '.lines[] | select(.fate == \"held\")'")]
+    Retain(retain::RetainArgs),
+    /// Print lifecycle rules for the object store, for those who prefer them to retain.
+    #[command(after_help = "Examples:
+  holdfast edge lifecycle > rules.json && aws s3api put-bucket-lifecycle-configuration --bucket media --lifecycle-configuration file://rules.json
+  holdfast edge lifecycle --format xml")]
+    Lifecycle(retain::LifecycleArgs),
     /// Shut a node out: what it sends is quarantined, and the broker refuses it.
     Disable(NodeArg),
     /// Let a node in again that was shut out.
@@ -94,6 +106,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         }
         Command::Enroll(args) => enroll(args).await,
         Command::Nodes(args) => nodes(args).await,
+        Command::Retain(args) => retain::retain(args).await,
+        Command::Lifecycle(args) => retain::rules(&args),
         Command::Disable(args) => set_disabled(args, true).await,
         Command::Enable(args) => set_disabled(args, false).await,
         Command::ClearFlag(args) => {

@@ -17,6 +17,7 @@ mod output;
 mod relay;
 mod shutdown;
 mod sim;
+mod size;
 mod table;
 mod up;
 mod user;
@@ -71,6 +72,8 @@ enum Command {
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
+    /// What disks and memory a site needs, with the arithmetic.
+    Size(size::Args),
     /// Simulated devices, for trying things out.
     #[command(subcommand)]
     Sim(sim::Command),
@@ -107,6 +110,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Relay(command) => Box::pin(relay::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
         Command::Config(command) => config::run(command),
+        Command::Size(args) => size::run(args),
         Command::Sim(command) => sim::run(command).await,
     }
 }
