@@ -8,7 +8,8 @@ CREATE TABLE media_objects (
     device_id   uuid        NOT NULL,
     session_id  uuid,
     bucket      text        NOT NULL,
-    object_key  text        NOT NULL,
+    -- In the order of bytes, as an object store lists its keys: the sweep walks both side by side.
+    object_key  text        COLLATE "C" NOT NULL,
     etag        text,
     mime_type   text        NOT NULL,
     size_bytes  bigint      NOT NULL,

@@ -7,6 +7,7 @@
 mod inference;
 mod keys;
 mod retention;
+mod media;
 mod role;
 mod sync;
 
@@ -21,6 +22,7 @@ use settings::{Secret, Section};
 pub use inference::Inference;
 pub use keys::{KEYS, SECTION};
 pub use retention::{MinFree, Retention};
+pub use media::{Media, Orphans};
 pub use role::Role;
 pub use sync::Sync;
 
@@ -63,6 +65,8 @@ pub struct Config {
     pub inference: Option<Inference>,
     /// What may go, and when.
     pub retention: Retention,
+    /// The object store of images, if there is one.
+    pub media: Option<Media>,
 }
 
 /// How messages are gathered into transactions.
@@ -176,6 +180,7 @@ impl Config {
             sync: Sync::from_section(section)?,
             inference: Inference::from_section(section)?,
             retention: Retention::from_section(section)?,
+            media: Media::from_section(section)?,
         })
     }
 }

@@ -19,11 +19,12 @@ use crate::ingress::acknowledge::Uplink;
 use crate::ingress::gather::Pipeline;
 use crate::ingress::http::Http as Backfill;
 use crate::ingress::mqtt::{MAX_HELD_MESSAGES, Receiver, Room};
+use crate::media::Media;
 use crate::metrics::Metrics;
 use crate::retention::{self, Retention};
 use crate::signal::{Sayer, Signal, signal};
 use crate::sync::Forwarder;
-use crate::{inference, maintenance, migration};
+use crate::{inference, maintenance, media, migration};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);
@@ -134,8 +135,15 @@ impl Edge {
             ..config.database.clone()
         })?;
         let stall_after = config.ingress.stall_after;
-        let service = Http::new(operators.clone(), Arc::clone(&health), Arc::clone(&metrics), stall_after);
-        let service = service.router(&config.roles, backfill);
+        let service =
+            Http::new(operators.clone(), Arc::clone(&health), Arc::clone(&metrics), stall_after);
+        let media = config.media.as_ref().filter(|_| has(Role::Media)).map(Media::new);
+        let media = media.transpose()?;
+        let service = service.with_media(media.clone()).router(&config.roles, backfill);
+        if let Some(media) = media {
+            let (database, metrics) = (config.database.clone(), Arc::clone(&metrics));
+            others.spawn(media::sweep::run(media, database, metrics, stopping.clone()));
+        }
         if let Some(sync) = config.sync.as_ref().filter(|_| has(Role::Sync)) {
             let forwarder =
                 Forwarder::start(&config.database, sync, &config.replica, Arc::clone(&metrics))?;

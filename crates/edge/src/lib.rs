@@ -19,6 +19,7 @@ mod http;
 pub mod inference;
 pub mod ingress;
 mod maintenance;
+pub mod media;
 pub mod metrics;
 mod migration;
 mod outbox;

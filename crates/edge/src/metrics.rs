@@ -42,6 +42,8 @@ pub struct Metrics {
     pub(crate) sync: crate::sync::Meter,
     /// What retention counts.
     pub(crate) retention: crate::retention::Meter,
+    /// What the media service counts.
+    pub(crate) media: crate::media::Meter,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -146,6 +148,7 @@ impl Metrics {
             ),
             sync: crate::sync::Meter::new(&recorder),
             retention: crate::retention::Meter::new(&recorder),
+            media: crate::media::Meter::new(&recorder),
             handle: recorder.handle(),
         }
     }

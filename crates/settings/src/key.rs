@@ -66,6 +66,23 @@ impl Key {
     }
 }
 
+/// The keys of several lists, one list after the other: a role's parts declare their own. `N` is how many they are.
+pub const fn joined<const N: usize>(lists: &[&[Key]]) -> [Key; N] {
+    let mut all = [Key::new("", Kind::Text, ""); N];
+    let (mut list, mut at) = (0, 0);
+    while list < lists.len() {
+        let mut key = 0;
+        while key < lists[list].len() {
+            all[at] = lists[list][key];
+            at += 1;
+            key += 1;
+        }
+        list += 1;
+    }
+    assert!(at == N, "N is not the number of keys");
+    all
+}
+
 /// The keys of a section as a Markdown table, for the documentation.
 pub fn reference(section: &str, keys: &[Key]) -> String {
     let mut text = format!(

@@ -23,7 +23,7 @@ mod section;
 mod source;
 
 pub use error::{Error, Problem};
-pub use key::{Key, reference};
+pub use key::{Key, joined, reference};
 pub use kind::{Kind, check, parse_duration, parse_size};
 pub use secret::Secret;
 pub use section::{Origin, Section, Value};

@@ -1,10 +1,9 @@
 //! The keys, each with its default and what it means.
 
 use event::id::NodeId;
-use settings::{Key, Kind, check};
+use settings::{Key, Kind, check, joined};
 
-use super::inference;
-use super::retention;
+use super::{inference, media, retention};
 use crate::registry::EDGE_USER;
 
 /// The name of the section.
@@ -15,7 +14,12 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + PARTS }>(&[OWN, &inference::KEYS, &retention::KEYS, &media::KEYS]);
+
+/// How many keys the parts bring.
+const PARTS: usize = inference::KEYS.len() + retention::KEYS.len() + media::KEYS.len();
+
+const OWN: &[Key] = &[
     Key::new(
         "replica",
         Kind::Checked(check::<NodeId>),
@@ -211,25 +215,6 @@ pub const KEYS: &[Key] = &[
         "A link that is up and a backlog that does not shrink for this long is an alarm.",
     )
     .default("5m"),
-    inference::KEYS[0],
-    inference::KEYS[1],
-    inference::KEYS[2],
-    inference::KEYS[3],
-    inference::KEYS[4],
-    inference::KEYS[5],
-    retention::KEYS[0],
-    retention::KEYS[1],
-    retention::KEYS[2],
-    retention::KEYS[3],
-    retention::KEYS[4],
-    retention::KEYS[5],
-    retention::KEYS[6],
-    retention::KEYS[7],
-    retention::KEYS[8],
-    retention::KEYS[9],
-    retention::KEYS[10],
-    retention::KEYS[11],
-    retention::KEYS[12],
 ];
 
 fn check_cluster_id(text: &str) -> Result<(), String> {

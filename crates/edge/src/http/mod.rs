@@ -34,6 +34,7 @@ use serde_json::Value;
 
 use crate::config::Role;
 use crate::health::Health;
+use crate::media::Media;
 use crate::metrics::Metrics;
 
 /// A part of the edge's HTTP that goes with a role.
@@ -50,7 +51,7 @@ pub(crate) struct Service {
 
 /// Every service that has routes.
 const SERVICES: &[Service] =
-    &[outbox::SERVICE, crate::sessions::SERVICE, crate::inference::SERVICE];
+    &[outbox::SERVICE, crate::sessions::SERVICE, crate::inference::SERVICE, crate::media::SERVICE];
 
 /// The routes that every process has.
 const OWN_ROUTES: &[Route] = &[
@@ -113,6 +114,7 @@ pub(crate) struct Http {
     metrics: Arc<Metrics>,
     stall_after: Duration,
     acts: Arc<Mutex<Bucket>>,
+    media: Option<Arc<Media>>,
 }
 
 impl Http {
@@ -124,7 +126,30 @@ impl Http {
     ) -> Http {
         let acts = Bucket::new(ROWS_A_SECOND, ROWS_IN_HAND, Instant::now());
         let tokens = Arc::new(Tokens::new(pool.clone()));
-        Http { pool, tokens, health, metrics, stall_after, acts: Arc::new(Mutex::new(acts)) }
+        Http {
+            pool,
+            tokens,
+            health,
+            metrics,
+            stall_after,
+            acts: Arc::new(Mutex::new(acts)),
+            media: None,
+        }
+    }
+
+    /// The same, with an object store for images.
+    pub(crate) fn with_media(self, media: Option<Media>) -> Http {
+        Http { media: media.map(Arc::new), ..self }
+    }
+
+    /// The object store of images, where there is one.
+    pub(crate) fn media(&self) -> Option<&Media> {
+        self.media.as_deref()
+    }
+
+    /// The counters, for handlers.
+    pub(crate) fn metrics(&self) -> &Metrics {
+        &self.metrics
     }
 
     /// The database, for handlers.
