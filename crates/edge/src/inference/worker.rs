@@ -25,6 +25,8 @@ use crate::signal::Signal;
 
 /// How long a claim holds a job that says nothing; the heartbeat renews it while the model works.
 const LEASE: Duration = Duration::from_secs(60);
+/// How long a command under way may go on when the edge stops.
+const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Added to every wait after a failure, so that retries spread.
 const JITTER: Duration = Duration::from_secs(1);
 /// The most connections beside one for each slot: the engine's own, and one to spare.
@@ -81,6 +83,7 @@ impl Evaluator {
             max_attempts: config.max_attempts,
             backoff: backoff.clone(),
             breaker: backoff,
+            stop_grace: STOP_GRACE,
             ..Options::new(format!("{replica}/inference"))
         };
         let model = Model { pool: pool.clone(), config: config.clone(), bucket };
