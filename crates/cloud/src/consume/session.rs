@@ -1,7 +1,7 @@
-//! Sessions: two events, one row, in whichever order they come.
+//! Sessions: their events, one row, in whichever order they come.
 //!
-//! Of several `created` events of one session the earliest counts, of several `finalized` ones the
-//! latest; ties go by event id. So the row is the same after any order and any repetition.
+//! Of several `created` events of one session the earliest counts, of several `finalized` or `cancelled`
+//! ones the latest; ties go by event id. So the row is the same after any order and any repetition.
 
 use std::collections::BTreeMap;
 
@@ -24,6 +24,18 @@ struct Finalized {
     final_weight_kg: f64,
     image_count: i64,
     inference_result_id: Option<Uuid>,
+}
+
+/// What a `finalized` event says of the session's results, where its sender says it.
+#[derive(Debug, Default, Deserialize)]
+struct Results {
+    inference_result_count: Option<u32>,
+    inference_result_ids: Option<Vec<Uuid>>,
+}
+
+#[derive(Debug, Deserialize)]
+struct Cancelled {
+    reason: Option<String>,
 }
 
 /// When an event counts before another: Postgres keeps microseconds, so those decide here too.
@@ -165,6 +177,71 @@ async fn finalized(
             &statement,
             &[tenants, sessions, farms, barns, devices, ids, times, &weights, &images, &results],
         )
+        .await?;
+    Ok(())
+}
+
+/// Notes which results the finalized sessions of a batch must have to be complete. After [`upsert`]: it
+/// goes by the event that counts.
+pub(super) async fn expect_results(
+    transaction: &Transaction<'_>,
+    events: &[Event],
+) -> Result<(), pg::Error> {
+    let (mut tenants, mut sessions, mut ids) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut counts, mut named) = (Vec::new(), Vec::new());
+    for ((tenant, session), event) in pick(events, &EventType::SESSION_FINALIZED, |a, b| a > b) {
+        // These fields are not part of the contract, so they may be anything.
+        let results = event.payload::<Results>().unwrap_or_default();
+        tenants.push(tenant);
+        sessions.push(session);
+        ids.push(event.id());
+        counts.push(results.inference_result_count.map(i64::from));
+        named.push(results.inference_result_ids.map(|ids| serde_json::json!(ids)));
+    }
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let statement = "UPDATE weighvision_session AS t
+         SET inference_result_count = u.results, inference_result_ids = u.named
+         FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::bigint[], $5::jsonb[])
+             AS u (tenant, session, event, results, named)
+         WHERE t.tenant_id = u.tenant AND t.session_id = u.session AND t.finalized_event_id = u.event
+             AND (t.inference_result_count, t.inference_result_ids)
+                 IS DISTINCT FROM (u.results, u.named)";
+    let statement = transaction.prepare_cached(statement).await?;
+    transaction.execute(&statement, &[&tenants, &sessions, &ids, &counts, &named]).await?;
+    Ok(())
+}
+
+/// Stores that sessions of a batch were cancelled.
+pub(super) async fn cancel(
+    transaction: &Transaction<'_>,
+    events: &[Event],
+) -> Result<(), pg::Error> {
+    let mut columns = Columns::default();
+    let mut reasons = Vec::new();
+    for ((_, session), event) in pick(events, &EventType::SESSION_CANCELLED, |a, b| a > b) {
+        let Some(payload) = event.payload::<Cancelled>() else { continue };
+        columns.push(session, event);
+        reasons.push(payload.reason);
+    }
+    if columns.ids.is_empty() {
+        return Ok(());
+    }
+    let statement = "INSERT INTO weighvision_session AS t (tenant_id, session_id, farm_id, barn_id,
+             device_id, cancelled_event_id, cancelled_at, cancel_reason)
+         SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[],
+             $6::uuid[], $7::timestamptz[], $8::text[])
+         ON CONFLICT (tenant_id, session_id) DO UPDATE SET
+             cancelled_event_id = excluded.cancelled_event_id,
+             cancelled_at = excluded.cancelled_at, cancel_reason = excluded.cancel_reason,
+             updated_at = now()
+         WHERE t.cancelled_at IS NULL OR (excluded.cancelled_at, excluded.cancelled_event_id)
+             > (t.cancelled_at, t.cancelled_event_id)";
+    let statement = transaction.prepare_cached(statement).await?;
+    let Columns { tenants, sessions, farms, barns, devices, ids, times } = &columns;
+    transaction
+        .execute(&statement, &[tenants, sessions, farms, barns, devices, ids, times, &reasons])
         .await?;
     Ok(())
 }

@@ -38,7 +38,8 @@ pub(crate) const STORES: [(&str, &str); 13] = [
         "weighvision_session",
         "tenant_id, session_id, farm_id, barn_id, device_id, status, started_at, created_event_id,
          created_at, batch_id, initial_weight_kg, finalized_event_id, finalized_at,
-         final_weight_kg, image_count, inference_result_id",
+         final_weight_kg, image_count, inference_result_id, inference_result_count,
+         inference_result_ids, cancelled_event_id, cancelled_at, cancel_reason",
     ),
     (
         "inference_result",
@@ -227,6 +228,11 @@ impl Barn {
         self.event("weighvision.session.finalized", Some(session), at, payload)
     }
 
+    pub(crate) fn cancelled(&self, session: SessionId, at: &str, reason: &str) -> Value {
+        let payload = json!({"status": "cancelled", "reason": reason});
+        self.event("weighvision.session.cancelled", Some(session), at, payload)
+    }
+
     pub(crate) fn media(&self, session: SessionId, at: &str) -> Value {
         let payload = json!({"media_id": EventId::mint(), "path": "/data/media/frame-001.jpg",
             "mime_type": "image/jpeg", "size_bytes": 204800});
@@ -271,6 +277,9 @@ impl Barn {
             all.push(self.inference(session, &at(3), 0.9));
             all.push(self.finalized(session, &at(4), 101.0 + f64::from(i)));
         }
+        let (session, at) = (SessionId::mint(), |s: i32| format!("2026-02-01T11:09:{s:02}Z"));
+        all.push(self.created(session, BatchId::mint(), &at(1), 100.0));
+        all.push(self.cancelled(session, &at(2), "escaped"));
         all.push(self.sync("batch-1", true, "2026-02-01T12:00:00Z"));
         all.push(self.sync("batch-1", false, "2026-02-01T12:00:10Z"));
         all.push(self.event("alarm.raised", None, "2026-02-01T12:01:00Z", json!({"code": 7})));

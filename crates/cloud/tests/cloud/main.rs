@@ -4,6 +4,7 @@
 
 mod access;
 mod batches;
+mod complete;
 mod concurrency;
 mod consume;
 mod consume_late;

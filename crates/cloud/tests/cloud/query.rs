@@ -11,13 +11,13 @@ use serde_json::{Value, json};
 use crate::consume_world::{Barn, Replica, options, settled};
 use crate::site::{Site, error, http, token};
 
-struct Asked {
-    site: Site,
+pub(crate) struct Asked {
+    pub(crate) site: Site,
     viewer: String,
 }
 
 impl Asked {
-    async fn new(name: &str, events: impl FnOnce(TenantId) -> Vec<Value>) -> Asked {
+    pub(crate) async fn new(name: &str, events: impl FnOnce(TenantId) -> Vec<Value>) -> Asked {
         let site = Site::new(name).await;
         let client = site.client().await;
         let only = Tenants::Only(vec![site.tenant]);
@@ -29,18 +29,18 @@ impl Asked {
         Asked { site, viewer }
     }
 
-    async fn ask(&self, path: &str) -> Response {
+    pub(crate) async fn ask(&self, path: &str) -> Response {
         let url = format!("http://{}/api/v1{path}", self.site.cloud.http());
         http().get(url).bearer_auth(&self.viewer).send().await.unwrap()
     }
 
-    async fn get(&self, path: &str) -> Value {
+    pub(crate) async fn get(&self, path: &str) -> Value {
         let answer = self.ask(path).await;
         assert_eq!(answer.status(), 200, "{path}");
         answer.json().await.unwrap()
     }
 
-    async fn items(&self, path: &str) -> Vec<Value> {
+    pub(crate) async fn items(&self, path: &str) -> Vec<Value> {
         self.get(path).await["items"].as_array().unwrap().clone()
     }
 }

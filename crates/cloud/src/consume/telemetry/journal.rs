@@ -15,13 +15,16 @@ const INSERT: &str = "INSERT INTO event_journal (tenant_id, occurred_at, event_i
      ON CONFLICT DO NOTHING";
 
 /// Stores the events of a batch that nothing else stores. Core events have their tables, here or at
-/// another service.
+/// another service; so has a session that was cancelled.
 pub(super) async fn insert(
     transaction: &Transaction<'_>,
     events: &[Event],
 ) -> Result<(), pg::Error> {
-    let core = |event: &&Event| !EventType::CORE.contains(&event.envelope.event_type);
-    let mut others: Vec<&Event> = events.iter().filter(core).collect();
+    let other = |event: &&Event| {
+        let kind = &event.envelope.event_type;
+        !EventType::CORE.contains(kind) && *kind != EventType::SESSION_CANCELLED
+    };
+    let mut others: Vec<&Event> = events.iter().filter(other).collect();
     if others.is_empty() {
         return Ok(());
     }

@@ -28,6 +28,8 @@ impl Store for Telemetry {
         let transaction = client.transaction().await?;
         readings::insert(&transaction, events).await?;
         session::upsert(&transaction, "weighvision_session", events).await?;
+        session::expect_results(&transaction, events).await?;
+        session::cancel(&transaction, events).await?;
         inference::upsert(&transaction, "inference_result", events).await?;
         sync::upsert(&transaction, events).await?;
         journal::insert(&transaction, events).await?;

@@ -33,6 +33,8 @@ pub(super) enum Filter {
     Word(&'static str, &'static [&'static str]),
     /// The same, and it must be there.
     Needed(&'static str, &'static [&'static str]),
+    /// The column of the same name is true, or false.
+    Flag(&'static str),
     /// `from` and `to`: the column is a time in this range, the end not included.
     Range(&'static str),
     /// `from` and `to`: the column is a day in this range, the end not included.
@@ -69,7 +71,7 @@ pub(super) struct Page {
 impl Filter {
     fn names(self) -> Vec<&'static str> {
         match self {
-            Filter::Id(name) | Filter::Text(name) => vec![name],
+            Filter::Id(name) | Filter::Text(name) | Filter::Flag(name) => vec![name],
             Filter::Word(name, _) | Filter::Needed(name, _) => vec![name],
             Filter::Range(_) | Filter::Days(_) => vec!["from", "to"],
         }
@@ -175,6 +177,12 @@ impl Filter {
                     }
                     None if matches!(self, Filter::Word(..)) => {}
                     _ => return Err(wrong(name, &expected)),
+                }
+            }
+            Filter::Flag(name) => {
+                if let Some(text) = parameters.get(name) {
+                    let flag: bool = text.parse().map_err(|_| wrong(name, "true or false"))?;
+                    and(name, "=", Box::new(flag));
                 }
             }
             Filter::Range(column) => {

@@ -2,6 +2,7 @@
 
 use super::listing::Filter::{Days, Id, Needed, Range, Text, Word};
 use super::listing::Listing;
+use super::session::SESSIONS;
 
 const WINDOWS: &[&str] = &["1m", "1h", "1d"];
 
@@ -105,36 +106,6 @@ const LATEST: Listing = Listing {
     filters: &[Id("device_id"), Id("farm_id"), Id("barn_id"), Text("metric_type")],
     key: &[("device_id", "uuid"), ("metric_type", "text"), ("unit", "text")],
     newest_first: false,
-};
-
-pub(super) const SESSIONS: Listing = Listing {
-    columns: &[
-        "session_id",
-        "status",
-        "farm_id",
-        "barn_id",
-        "device_id",
-        "batch_id",
-        "started_at",
-        "created_at",
-        "initial_weight_kg",
-        "finalized_at",
-        "final_weight_kg",
-        "image_count",
-        "inference_result_id",
-        "updated_at",
-    ],
-    table: "weighvision_session",
-    filters: &[
-        Word("status", &["created", "finalized"]),
-        Id("farm_id"),
-        Id("barn_id"),
-        Id("device_id"),
-        Id("batch_id"),
-        Range("started_at"),
-    ],
-    key: &[("started_at", "timestamptz"), ("session_id", "uuid")],
-    newest_first: true,
 };
 
 pub(super) const MEDIA: Listing = Listing {
