@@ -14,6 +14,7 @@ use tokio::task::JoinSet;
 use crate::config::{Config, Role};
 use crate::health::{Health, Line};
 use crate::http::Http;
+use crate::inference::Evaluator;
 use crate::ingress::Writer;
 use crate::ingress::acknowledge::Uplink;
 use crate::ingress::gather::Pipeline;
@@ -53,6 +54,9 @@ pub enum Error {
     /// The forwarder can never work as configured.
     #[error(transparent)]
     Sync(#[from] crate::sync::Error),
+    /// The inference worker can never work as configured.
+    #[error(transparent)]
+    Inference(#[from] inference::Error),
     /// The object store can never be used as configured.
     #[error(transparent)]
     Objects(#[from] objects::Error),
@@ -149,8 +153,17 @@ impl Edge {
                 Forwarder::start(&config.database, sync, &config.replica, Arc::clone(&metrics))?;
             others.spawn(forwarder.run(stopping.clone(), health));
         }
-        if has(Role::Inference) && config.inference.is_none() {
-            others.spawn(inference::forget_unasked(operators.clone(), stopping.clone()));
+        match config.inference.as_ref().filter(|_| has(Role::Inference)) {
+            Some(inference) => {
+                let bucket = retention::store(&config)?;
+                let evaluator =
+                    Evaluator::start(&config.database, inference, bucket, &config.replica)?;
+                others.spawn(evaluator.run(stopping.clone()));
+            }
+            None if has(Role::Inference) => {
+                others.spawn(inference::forget_unasked(operators, stopping.clone()));
+            }
+            None => {}
         }
         if has(Role::Retention) {
             let retention = Retention::new(&config, retention::store(&config)?);

@@ -24,8 +24,8 @@ pub mod metrics;
 mod migration;
 mod outbox;
 pub mod registry;
-mod sessions;
 pub mod retention;
+mod sessions;
 mod signal;
 pub mod sync;
 

@@ -12,7 +12,8 @@ const END: &str = "2026-02-01T10:07:00Z";
 
 /// A finalization that tells of its results.
 fn finalized(barn: &Barn, session: SessionId, images: u32, results: &[&Value]) -> Value {
-    let ids: Vec<&Value> = results.iter().map(|one| &one["payload"]["inference_result_id"]).collect();
+    let ids: Vec<&Value> =
+        results.iter().map(|one| &one["payload"]["inference_result_id"]).collect();
     let mut event = barn.finalized(session, END, 121.0);
     event["payload"]["image_count"] = json!(images);
     event["payload"]["inference_result_id"] = json!(ids.first());
@@ -60,11 +61,15 @@ async fn a_session_is_complete_with_the_last_that_it_needs_whatever_that_is() {
         replica.deliver(&events).await;
         replica.deliver(&events).await;
         for (n, (session, events)) in orders.iter().enumerate() {
-            let known = events[..=step].iter().any(|event| {
-                event["event_type"].as_str().unwrap().starts_with("weighvision")
-            });
+            let known = events[..=step]
+                .iter()
+                .any(|event| event["event_type"].as_str().unwrap().starts_with("weighvision"));
             if known {
-                assert_eq!(is_complete(&asked, *session).await, step == 5, "order {n}, step {step}");
+                assert_eq!(
+                    is_complete(&asked, *session).await,
+                    step == 5,
+                    "order {n}, step {step}"
+                );
             }
         }
     }
@@ -72,7 +77,11 @@ async fn a_session_is_complete_with_the_last_that_it_needs_whatever_that_is() {
     let found = asked.get(&format!("/sessions/{first}")).await;
     let session = &found["session"];
     assert_eq!(
-        json!([session["media_arrived"], session["results_arrived"], session["inference_result_count"]]),
+        json!([
+            session["media_arrived"],
+            session["results_arrived"],
+            session["inference_result_count"]
+        ]),
         json!([2, 2, 2])
     );
     // More than it had then does not harm.
@@ -174,11 +183,20 @@ async fn a_cancelled_session_is_shown_as_such_in_either_order() {
         let found = asked.get(&format!("/sessions/{session}")).await;
         let shown = &found["session"];
         assert_eq!(
-            json!([shown["status"], shown["cancel_reason"], shown["started_at"], shown["complete"]]),
+            json!([
+                shown["status"],
+                shown["cancel_reason"],
+                shown["started_at"],
+                shown["complete"]
+            ]),
             json!(["cancelled", "escaped", START, false])
         );
     }
     assert_eq!(asked.items("/sessions?status=cancelled").await.len(), 2);
-    assert_eq!(asked.items("/events").await.len(), 0, "it has a table, and is not journalled beside it");
+    assert_eq!(
+        asked.items("/events").await.len(),
+        0,
+        "it has a table, and is not journalled beside it"
+    );
     asked.site.cloud.stop().await;
 }

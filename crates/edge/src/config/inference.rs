@@ -16,12 +16,8 @@ pub(super) const KEYS: [Key; 6] = [
         "The model command: a program and its arguments, run without a shell for every image; \
          there is no worker when absent.",
     ),
-    Key::new(
-        "inference.workers",
-        Kind::Integer { min: 1, max: 16 },
-        "Images worked on at once.",
-    )
-    .default("1"),
+    Key::new("inference.workers", Kind::Integer { min: 1, max: 16 }, "Images worked on at once.")
+        .default("1"),
     Key::new(
         "inference.timeout",
         Kind::Duration { min_ms: 10, max_ms: 60 * MINUTE },

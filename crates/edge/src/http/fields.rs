@@ -24,8 +24,7 @@ impl Fields {
     pub(crate) fn read(body: &[u8], known: &[&str]) -> Result<Fields, Refused> {
         let object: BTreeMap<String, Value> = serde_json::from_slice(body).map_err(|error| {
             let (line, column) = (error.line(), error.column());
-            let message =
-                format!("the body is no JSON object: see line {line}, column {column}");
+            let message = format!("the body is no JSON object: see line {line}, column {column}");
             Refused::malformed(None, message)
         })?;
         for name in object.keys() {

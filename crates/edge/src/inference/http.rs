@@ -13,7 +13,9 @@ use jiff::Timestamp;
 
 use super::{Fault, ask, jobs, look, results};
 use crate::config::Role;
-use crate::http::access::{Answer, Asker, may_act, may_look, may_see, may_write, read, unavailable};
+use crate::http::access::{
+    Answer, Asker, may_act, may_look, may_see, may_write, read, unavailable,
+};
 use crate::http::{Http, Service};
 
 /// The largest body: some ids, numbers and names, with room.

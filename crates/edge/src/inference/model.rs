@@ -128,11 +128,7 @@ fn start(command: &[String], directory: &Path) -> io::Result<Child> {
 }
 
 /// Says the line, hears the answer, waits for the end.
-async fn talk(
-    child: &mut Child,
-    line: &Value,
-    held: &mut Vec<u8>,
-) -> Result<Prediction, Failure> {
+async fn talk(child: &mut Child, line: &Value, held: &mut Vec<u8>) -> Result<Prediction, Failure> {
     let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
     let (Some(mut stdin), Some(stdout), Some(stderr)) = (stdin, stdout, stderr) else {
         return Err(Failure::Start(io::Error::other("it has no pipes")));

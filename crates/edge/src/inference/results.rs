@@ -1,7 +1,9 @@
 //! `inference_results`: a result, once for each id, with its event.
 
 use event::farm::{Envelope, EventType};
-use event::id::{BarnId, DeviceId, EventId, FarmId, InferenceResultId, MediaId, SessionId, TenantId};
+use event::id::{
+    BarnId, DeviceId, EventId, FarmId, InferenceResultId, MediaId, SessionId, TenantId,
+};
 use jiff::Timestamp;
 use serde_json::json;
 use uuid::Uuid;
@@ -37,10 +39,7 @@ struct Place {
 }
 
 /// Stores a result, or finds the one that was stored with this id. True when it is new.
-pub(super) async fn store(
-    pool: &pg::Pool,
-    new: &NewResult,
-) -> Result<(ResultRow, bool), Fault> {
+pub(super) async fn store(pool: &pg::Pool, new: &NewResult) -> Result<(ResultRow, bool), Fault> {
     let mut client = pool.get().await?;
     let transaction = client.transaction().await?;
     // A repeat is answered even when its media has been removed since.
@@ -154,7 +153,8 @@ async fn place(transaction: &pg::Transaction<'_>, new: &NewResult) -> Result<Pla
         };
     }
     let given = |known: [Option<Uuid>; 2], said: Option<Uuid>, name: &'static str| {
-        let contradicts = |known: &Option<Uuid>| known.is_some() && said.is_some() && *known != said;
+        let contradicts =
+            |known: &Option<Uuid>| known.is_some() && said.is_some() && *known != said;
         if known.iter().any(contradicts) {
             return Err(Fault::Contradiction(name));
         }
@@ -166,10 +166,12 @@ async fn place(transaction: &pg::Transaction<'_>, new: &NewResult) -> Result<Pla
     let barn = given(of(|ids| ids.1), new.barn_id.map(BarnId::uuid), "barn_id")?;
     // A camera need not be the scale that opened the session: the session's device stands in last.
     let said = new.device_id.map(DeviceId::uuid);
-    let device = given([of_media.map(|ids| ids.2), None], said, "device_id")
-        .or_else(|fault| match (fault, of_session) {
-            (Fault::NoPlace(_), Some(ids)) => Ok(ids.2),
-            (fault, _) => Err(fault),
+    let device =
+        given([of_media.map(|ids| ids.2), None], said, "device_id").or_else(|fault| {
+            match (fault, of_session) {
+                (Fault::NoPlace(_), Some(ids)) => Ok(ids.2),
+                (fault, _) => Err(fault),
+            }
         })?;
     Ok(Place {
         farm: FarmId::from_uuid(farm).map_err(damaged("farm_id"))?,

@@ -15,10 +15,10 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use uuid::Uuid;
 
+use super::Fault;
 use super::jobs::{self, Job};
 use super::model::{self, Failure, Prediction};
 use super::results::{self, NewResult};
-use super::Fault;
 use crate::config::Inference;
 use crate::http::fields::to_microsecond;
 use crate::signal::Signal;
@@ -44,7 +44,7 @@ pub struct Error {
 }
 
 impl Error {
-    pub(crate) fn new(key: &'static str, problem: impl ToString) -> Error {
+    fn new(key: &'static str, problem: impl ToString) -> Error {
         Error { key, problem: problem.to_string() }
     }
 }
@@ -56,21 +56,25 @@ pub struct Evaluator {
 }
 
 impl Evaluator {
-    /// Starts a worker. Neither the database nor the object store need be there yet.
+    /// Starts a worker. Neither the database nor the object store need be there yet, but there must be
+    /// a bucket to take images from.
     pub fn start(
         database: &pg::Options,
         config: &Inference,
-        bucket: Bucket,
+        bucket: Option<Bucket>,
         replica: &NodeId,
     ) -> Result<Evaluator, Error> {
+        let bucket = bucket.ok_or_else(|| {
+            let problem = "there are no images without an object store: set edge.media.s3_endpoint";
+            Error::new("inference.command", problem)
+        })?;
         let database = pg::Options {
             // A slot's handler asks while the engine renews its lease.
             max_connections: 2 * config.workers + MORE_CONNECTIONS,
             application_name: "holdfast-inference".to_owned(),
             ..database.clone()
         };
-        let pool =
-            pg::Pool::new(&database).map_err(|error| Error::new("database.url", error))?;
+        let pool = pg::Pool::new(&database).map_err(|error| Error::new("database.url", error))?;
         let backoff = Backoff::Exponential {
             base: config.backoff_base,
             cap: config.backoff_cap,
@@ -192,8 +196,8 @@ impl Model {
         }
         let mut image = self.look_up(job).await?;
         let directory = tempfile::Builder::new().prefix("holdfast-").tempdir();
-        let directory = directory
-            .map_err(|error| End::Down(format!("no directory for the image: {error}")))?;
+        let directory =
+            directory.map_err(|error| End::Down(format!("no directory for the image: {error}")))?;
         let path = directory.path().join(file_name(&image.key));
         self.fetch(&image, &path).await?;
         image.line["image"] = json!(path);
@@ -215,7 +219,8 @@ impl Model {
     /// The image's row, and its session's.
     async fn look_up(&self, job: Job) -> Result<Image, End> {
         let client = self.pool.get().await.map_err(Fault::Database)?;
-        let query = "SELECT m.object_key, m.size_bytes, m.sha256, m.farm_id, m.barn_id, m.device_id,
+        let query =
+            "SELECT m.object_key, m.size_bytes, m.sha256, m.farm_id, m.barn_id, m.device_id,
                 m.mime_type, m.captured_at, s.id, s.batch_id, s.start_at, s.initial_weight_kg
             FROM media_objects m
             LEFT JOIN weight_sessions s ON s.id = m.session_id AND s.tenant_id = m.tenant_id
@@ -308,9 +313,8 @@ fn judged(failure: &Failure) -> End {
 
 /// `image` with the extension of the object's key, where it has a plain one.
 fn file_name(key: &str) -> String {
-    let plain = |end: &&str| {
-        (1..=5).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_alphanumeric())
-    };
+    let plain =
+        |end: &&str| (1..=5).contains(&end.len()) && end.bytes().all(|b| b.is_ascii_alphanumeric());
     match key.rsplit_once('.').map(|(_, end)| end).filter(plain) {
         Some(end) => format!("image.{end}"),
         None => "image".to_owned(),

@@ -35,7 +35,8 @@ fn select() -> String {
 }
 
 // A row that was redriven since it was read is not the one in the archive.
-const LOCK: &str = "SELECT o.id, o.tenant_id, o.stream, o.epoch, o.seq, coalesce(o.occurred_at, o.created_at)
+const LOCK: &str =
+    "SELECT o.id, o.tenant_id, o.stream, o.epoch, o.seq, coalesce(o.occurred_at, o.created_at)
 FROM unnest($1::uuid[], $2::timestamptz[]) AS u (id, updated_at)
 JOIN sync_outbox o ON o.id = u.id AND o.updated_at = u.updated_at AND o.status IN ('dlq', 'failed')
 ORDER BY o.id FOR UPDATE OF o";
@@ -64,7 +65,13 @@ impl Turn<'_> {
         };
         if self.report.dry_run {
             let fate = self.report.leaving();
-            self.report.add(Job::DeadLetters, what, fate, (waiting, None), format!("archived: {why}"));
+            self.report.add(
+                Job::DeadLetters,
+                what,
+                fate,
+                (waiting, None),
+                format!("archived: {why}"),
+            );
             return Ok(());
         }
         let mut gone = 0;
@@ -147,8 +154,9 @@ impl Turn<'_> {
         for ((tenant, stream, epoch), places) in &places {
             declare(&transaction, *tenant, stream, *epoch, places, REASON).await?;
         }
-        let gone =
-            transaction.execute("DELETE FROM sync_outbox WHERE id = ANY($1)", &[&unchanged]).await?;
+        let gone = transaction
+            .execute("DELETE FROM sync_outbox WHERE id = ANY($1)", &[&unchanged])
+            .await?;
         transaction.commit().await?;
         Ok(gone)
     }

@@ -71,7 +71,11 @@ impl Turn<'_> {
                 self.client.batch_execute("ANALYZE sync_outbox").await?;
             }
             let found: f64 = self.client.query_one(REUSABLE, &[]).await?.try_get(0)?;
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate of bytes")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an estimate of bytes"
+            )]
             let reusable = found.max(0.0) as u64;
             disk = Disk { reusable, ..disk }.judge();
         }

@@ -65,7 +65,8 @@ const REMOVE: &str = "DELETE FROM sync_outbox WHERE id = ANY(ARRAY(
 RETURNING id, stream, epoch, seq, coalesce(occurred_at, created_at), octet_length(payload_json::text)::int8,
     occurred_at";
 
-const READINGS: &str = "DELETE FROM telemetry_raw t USING unnest($1::uuid[], $2::timestamptz[]) AS u (id, at)
+const READINGS: &str =
+    "DELETE FROM telemetry_raw t USING unnest($1::uuid[], $2::timestamptz[]) AS u (id, at)
 WHERE t.id = u.id AND t.occurred_at = u.at";
 
 const LOG: &str = "INSERT INTO retention_log (class, rows, unplaced, bytes, first_at, last_at)
@@ -103,7 +104,11 @@ impl Turn<'_> {
             }
             any = true;
             // Pages are free for new rows, and counted as such, after a vacuum.
-            for text in ["SET statement_timeout = 0", "VACUUM (ANALYZE) sync_outbox", "ANALYZE telemetry_raw"] {
+            for text in [
+                "SET statement_timeout = 0",
+                "VACUUM (ANALYZE) sync_outbox",
+                "ANALYZE telemetry_raw",
+            ] {
                 self.client.batch_execute(text).await?;
             }
             disk = self.measure(true).await?;
@@ -234,11 +239,16 @@ impl Turn<'_> {
         let mut wanted = disk.over;
         for class in Class::ALL.into_iter().filter(|_| disk.over > 0) {
             let (low, high) = class.priorities();
-            let text = "SELECT count(*), coalesce(avg(payload_size_bytes), 0)::float8 FROM sync_outbox
+            let text =
+                "SELECT count(*), coalesce(avg(payload_size_bytes), 0)::float8 FROM sync_outbox
                 WHERE NOT finished AND status = 'pending' AND priority BETWEEN $1 AND $2";
             let row = self.client.query_one(text, &[&low, &high]).await?;
             let (rows, payload): (i64, f64) = (row.try_get(0)?, row.try_get(1)?);
-            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "an estimate of bytes")]
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "an estimate of bytes"
+            )]
             let each = bytes::outbox_row(payload as u64)
                 + if class == Class::Telemetry { bytes::RAW_ROW } else { 0 };
             let rows = count(rows).min(wanted.div_ceil(each));
@@ -261,8 +271,6 @@ async fn note(
 ) -> Result<(), Error> {
     let (rows, bytes) = (batch.rows.cast_signed(), batch.bytes.cast_signed());
     let (first, last) = (range.map(|range| range.0), range.map(|range| range.1));
-    transaction
-        .execute(LOG, &[&class.as_str(), &rows, &unplaced, &bytes, &first, &last])
-        .await?;
+    transaction.execute(LOG, &[&class.as_str(), &rows, &unplaced, &bytes, &first, &last]).await?;
     Ok(())
 }

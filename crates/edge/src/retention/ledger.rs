@@ -75,8 +75,10 @@ pub(super) async fn lock(
         let stream: String = row.try_get(0)?;
         let set = |column: usize| {
             let flat: Vec<i64> = row.try_get(column)?;
-            RangeSet::from_flat(&flat)
-                .map_err(|error| Error::Ledger { stream: stream.clone(), problem: error.to_string() })
+            RangeSet::from_flat(&flat).map_err(|error| Error::Ledger {
+                stream: stream.clone(),
+                problem: error.to_string(),
+            })
         };
         let one = Locked { tenant: row.try_get(2)?, received: set(3)?, lost: set(4)? };
         locked.insert((stream.clone(), row.try_get(1)?), one);
@@ -168,7 +170,8 @@ async fn take_from_blocks(
 const BEFORE: &str = "DELETE FROM ledger_tombstone WHERE tenant_id = $1 AND stream = $2 AND epoch = $3
     AND to_seq = $4 AND reason = $5 AND origin = 'edge' AND sent_at IS NULL RETURNING from_seq, first_at";
 
-const DECLARE: &str = "INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count,
+const DECLARE: &str =
+    "INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count,
     first_at, last_at, reason, origin)
 VALUES ($1, $2, $3, $4, $5, $5::int8 - $4::int8 + 1, $6, $7, $8, 'edge') ON CONFLICT DO NOTHING";
 

@@ -13,8 +13,7 @@ use super::{Error, Turn, count};
 
 const WHAT: &str = "media_objects";
 
-const EXPIRED: &str =
-    "m.status = 'stored' AND m.captured_at < now() - make_interval(days => $1)";
+const EXPIRED: &str = "m.status = 'stored' AND m.captured_at < now() - make_interval(days => $1)";
 const OPEN: &str = "m.session_id IS NOT NULL AND EXISTS (SELECT FROM weight_sessions s
     WHERE s.id = m.session_id AND s.status NOT IN ('finalized', 'cancelled'))";
 // An event that was archived as a dead letter never reached the cloud; one that is not there any more did.

@@ -82,8 +82,7 @@ impl From<tokio_postgres::Error> for Error {
 
 /// The site's object store, if it has one.
 pub fn store(config: &Config) -> Result<Option<Bucket>, objects::Error> {
-    let _ = config;
-    Ok(None)
+    config.media.as_ref().map(|media| Bucket::new(&media.store)).transpose()
 }
 
 /// Called with the name of every step that was made; `false` ends the turn there, as a kill would.

@@ -37,10 +37,19 @@ fn tell(outcome: Result<Option<Report>, Error>, metrics: &Metrics, whole: bool) 
             metrics.retention.turn(&report, whole);
             for line in &report.lines {
                 let (job, fate) = (line.job.as_str(), line.fate.as_str());
-                tracing::info!(job, fate, what = line.what, rows = line.rows, why = line.why, "retention");
+                tracing::info!(
+                    job,
+                    fate,
+                    what = line.what,
+                    rows = line.rows,
+                    why = line.why,
+                    "retention"
+                );
             }
         }
         Ok(None) => tracing::debug!("another replica is at retention"),
-        Err(error) => tracing::warn!(%error, "retention ended early, and begins again at its next turn"),
+        Err(error) => {
+            tracing::warn!(%error, "retention ended early, and begins again at its next turn")
+        }
     }
 }

@@ -8,7 +8,8 @@ use std::time::Instant;
 use super::report::{Fate, Job};
 use super::{Error, Turn, count};
 
-const PAGES: &str = "SELECT pg_relation_size(to_regclass($1::text)) / current_setting('block_size')::int8";
+const PAGES: &str =
+    "SELECT pg_relation_size(to_regclass($1::text)) / current_setting('block_size')::int8";
 
 const RANGE: &str = "ctid >= $1::text::tid AND ctid < $2::text::tid";
 const ACKED: &str = "status = 'acked' AND updated_at < now() - make_interval(days => $3)";
@@ -36,8 +37,10 @@ impl Turn<'_> {
         let why = format!("received more than {days} days ago");
         self.report.add(Job::Raw, table, self.report.leaving(), (rows, None), why);
         if delivers {
-            let held = format!("SELECT count(*) FROM {table} t WHERE
-                ingested_at < now() - make_interval(days => $1) AND NOT {DELIVERED}");
+            let held = format!(
+                "SELECT count(*) FROM {table} t WHERE
+                ingested_at < now() - make_interval(days => $1) AND NOT {DELIVERED}"
+            );
             let days = i32::try_from(days).unwrap_or(i32::MAX);
             let held = count(self.client.query_one(&held, &[&days]).await?.try_get(0)?);
             let why = "not in the cloud yet";

@@ -50,8 +50,9 @@ pub(super) fn new_session(
 ) -> Result<NewSession, Refused> {
     let mut keys = headers.get_all(KEY).iter();
     let key = keys.next().filter(|_| keys.next().is_none()).and_then(|key| key.to_str().ok());
-    let sound =
-        |key: &&str| (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic());
+    let sound = |key: &&str| {
+        (1..=MAX_KEY_BYTES).contains(&key.len()) && key.bytes().all(|b| b.is_ascii_graphic())
+    };
     let key = key.filter(sound).ok_or_else(|| {
         let message = format!(
             "the header {KEY} is needed, once: 1 to {MAX_KEY_BYTES} visible ASCII characters, \
@@ -61,7 +62,15 @@ pub(super) fn new_session(
     })?;
     let fields = Fields::read(
         body,
-        &["tenant_id", "farm_id", "barn_id", "device_id", "batch_id", "initial_weight_kg", "start_at"],
+        &[
+            "tenant_id",
+            "farm_id",
+            "barn_id",
+            "device_id",
+            "batch_id",
+            "initial_weight_kg",
+            "start_at",
+        ],
     )?;
     Ok(NewSession {
         tenant_id: fields.id("tenant_id")?,

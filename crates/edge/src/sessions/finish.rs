@@ -147,11 +147,7 @@ async fn lock(
 }
 
 /// When it ended. A start in the future, by the clock of a device, is ended then at the earliest.
-fn end(
-    session: &Session,
-    named: Option<Timestamp>,
-    now: Timestamp,
-) -> Result<Timestamp, Fault> {
+fn end(session: &Session, named: Option<Timestamp>, now: Timestamp) -> Result<Timestamp, Fault> {
     match named {
         Some(end_at) if end_at < session.start_at => Err(Fault::EndsBeforeStart),
         Some(end_at) => Ok(end_at),
@@ -159,10 +155,7 @@ fn end(
     }
 }
 
-async fn gather(
-    transaction: &pg::Transaction<'_>,
-    session: &Session,
-) -> Result<Gathered, Fault> {
+async fn gather(transaction: &pg::Transaction<'_>, session: &Session) -> Result<Gathered, Fault> {
     let row = transaction
         .query_one(
             "SELECT (SELECT count(*) FROM media_objects

@@ -115,7 +115,8 @@ pub(crate) struct Session {
 }
 
 /// The columns of [`Session::read`].
-const COLUMNS: &str = "id, tenant_id, farm_id, barn_id, device_id, batch_id, status, start_at, end_at,
+const COLUMNS: &str =
+    "id, tenant_id, farm_id, barn_id, device_id, batch_id, status, start_at, end_at,
     initial_weight_kg, final_weight_kg, image_count, inference_result_id, cancel_reason, created_at,
     updated_at";
 

@@ -98,7 +98,10 @@ async fn a_result_is_linked_to_what_is_there_and_agrees() {
         let mut body = barn.result(&session, 0.5);
         body["media_id"] = json!(stored);
         body[field] = value;
-        assert_eq!(refusal(&caller.post(RESULTS, &body).await), (422, "contradiction", Some(field)));
+        assert_eq!(
+            refusal(&caller.post(RESULTS, &body).await),
+            (422, "contradiction", Some(field))
+        );
     }
     for (field, value) in [
         ("confidence", json!(1.01)),
@@ -121,7 +124,10 @@ async fn a_result_is_linked_to_what_is_there_and_agrees() {
         for field in ["inference_result_id", "tenant_id", "session_id", "media_id", "device_id"] {
             let mut body = barn.result(&session, 0.5);
             body[field] = json!(odd);
-            assert_eq!(refusal(&caller.post(RESULTS, &body).await), (400, "malformed", Some(field)));
+            assert_eq!(
+                refusal(&caller.post(RESULTS, &body).await),
+                (400, "malformed", Some(field))
+            );
         }
     }
     let mut nowhere = barn.result(&session, 0.5);
@@ -137,7 +143,11 @@ async fn a_result_is_linked_to_what_is_there_and_agrees() {
     by_media["session_id"] = Value::Null;
     by_media["media_id"] = json!(stored);
     let (status, row) = caller.post(RESULTS, &by_media).await;
-    assert_eq!((status.as_u16(), &row["session_id"]), (201, &json!(session)), "the image's session");
+    assert_eq!(
+        (status.as_u16(), &row["session_id"]),
+        (201, &json!(session)),
+        "the image's session"
+    );
     assert_eq!(world.number(TOLD).await, 2);
     world.edge.stop().await;
 }
@@ -195,10 +205,8 @@ async fn an_image_is_asked_for_once_and_its_result_answers_it() {
     let world = Weighing::new("inference_jobs").await;
     let (barn, operator) = (world.barn, world.operator().await);
     let viewer = world.caller(Role::Viewer, Tenants::Only(vec![barn.tenant])).await;
-    let (answered, dead) = (
-        world.image(&barn, None, "stored").await,
-        world.image(&barn, None, "stored").await,
-    );
+    let (answered, dead) =
+        (world.image(&barn, None, "stored").await, world.image(&barn, None, "stored").await);
     for media in [answered, answered, dead] {
         ask_for(&world.site, &barn, media).await;
     }
@@ -223,7 +231,10 @@ async fn an_image_is_asked_for_once_and_its_result_answers_it() {
     assert_eq!(stranger.post(&path, &Value::Null).await.0, 404);
     assert_eq!(operator.post(&format!("{JOBS}/x/redrive"), &Value::Null).await.0, 404);
     let (status, job) = operator.post(&path, &Value::Null).await;
-    assert_eq!((status.as_u16(), &job["status"], &job["attempt_count"]), (200, &json!("pending"), &json!(0)));
+    assert_eq!(
+        (status.as_u16(), &job["status"], &job["attempt_count"]),
+        (200, &json!("pending"), &json!(0))
+    );
     let again = operator.post(&path, &Value::Null).await;
     assert_eq!(refusal(&again), (409, "wrong_state", Some("status")));
     assert!(again.1["error"]["message"].as_str().unwrap().contains("pending"));
@@ -234,10 +245,8 @@ async fn an_image_is_asked_for_once_and_its_result_answers_it() {
 async fn jobs_that_nobody_asks_for_are_forgotten_where_there_is_no_model() {
     let world = Weighing::new("inference_unasked").await;
     world.edge.stop().await;
-    let (old, young) = (
-        image(&world.site, &world.barn).await,
-        image(&world.site, &world.barn).await,
-    );
+    let (old, young) =
+        (image(&world.site, &world.barn).await, image(&world.site, &world.barn).await);
     for (media, days) in [(old, 8), (young, 6)] {
         ask_for(&world.site, &world.barn, media).await;
         let age = format!(

@@ -62,7 +62,8 @@ impl Farm {
 
     fn start(&self, config: &Inference, replica: &str) -> Evaluator {
         let database = &self.site.config.database;
-        Evaluator::start(database, config, self.bucket.clone(), &replica.parse().unwrap()).unwrap()
+        let bucket = Some(self.bucket.clone());
+        Evaluator::start(database, config, bucket, &replica.parse().unwrap()).unwrap()
     }
 
     async fn until(&self, query: &str, expected: i64) {
@@ -99,7 +100,10 @@ async fn images_are_evaluated_and_told_of() {
     let farm = Farm::new("model_good").await;
     let media = farm.image(b"seven b", None).await;
     farm.image(b"four", None).await;
-    let job = farm.site.text(&format!("SELECT id::text FROM inference_jobs WHERE media_id = '{media}'")).await;
+    let job = farm
+        .site
+        .text(&format!("SELECT id::text FROM inference_jobs WHERE media_id = '{media}'"))
+        .await;
     let model = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/edge/model.sh"));
     let worker = farm.start(&config(vec![model.to_str().unwrap().to_owned()]), "edge-1");
     farm.until(TOLD, 2).await;
@@ -139,7 +143,10 @@ async fn a_model_is_told_of_the_image_and_its_session_and_of_no_secret() {
     worker.stop().await;
     let (_, _, code, message, stderr) = farm.job().await;
     assert_eq!(code, "MODEL_FAILED");
-    assert!(message.contains("exit status: 3") && !message.contains(&media.to_string()), "{message}");
+    assert!(
+        message.contains("exit status: 3") && !message.contains(&media.to_string()),
+        "{message}"
+    );
     let (line, rest) = stderr.split_once('\n').unwrap();
     let mut line: Value = serde_json::from_str(line).unwrap();
     assert!(line["image"].as_str().unwrap().ends_with("/image.jpg"));
@@ -169,7 +176,11 @@ async fn a_model_that_misbehaves_harms_its_own_job_alone() {
         ("yes secret", "MODEL_OUTPUT", "65536 bytes"),
         ("yes secret | head -c 3000000 >&2; exit 9", "MODEL_FAILED", "exit status: 9"),
         ("kill -9 $$", "MODEL_FAILED", "signal: 9"),
-        ("printf '%s' '{\"predicted_weight_kg\":7,\"confidence\":0.5,\"model_version\":\"v\"}'; exit 1", "MODEL_FAILED", "exit status: 1"),
+        (
+            "printf '%s' '{\"predicted_weight_kg\":7,\"confidence\":0.5,\"model_version\":\"v\"}'; exit 1",
+            "MODEL_FAILED",
+            "exit status: 1",
+        ),
     ] {
         farm.image(b"abc", None).await;
         let mut config = config(shell(script, nowhere));
@@ -201,7 +212,8 @@ async fn a_model_that_hangs_is_killed_with_its_children() {
     farm.image(b"abc", None).await;
     let folder = tempfile::tempdir().unwrap();
     let pids = folder.path().join("pids");
-    let script = "sleep 600 & echo $! $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; trap '' TERM; wait; sleep 600";
+    let script =
+        "sleep 600 & echo $! $$ > \"$0.new\"; mv \"$0.new\" \"$0\"; trap '' TERM; wait; sleep 600";
     let mut slow = config(shell(script, &pids));
     slow.timeout = Duration::from_millis(500);
     let worker = farm.start(&slow, "edge-1");
@@ -224,12 +236,15 @@ async fn what_is_no_fault_of_an_image_costs_it_no_attempt() {
     let down = async |config: &Inference, bucket: Bucket| {
         let database = &farm.site.config.database;
         let worker =
-            Evaluator::start(database, config, bucket, &"edge-1".parse().unwrap()).unwrap();
+            Evaluator::start(database, config, Some(bucket), &"edge-1".parse().unwrap()).unwrap();
         eventually(LONG, "it was given back", async || worker.counts().released >= 2)
             .await
             .unwrap();
         worker.stop().await;
-        assert_eq!(farm.job().await, ("pending".to_owned(), 0, String::new(), String::new(), String::new()));
+        assert_eq!(
+            farm.job().await,
+            ("pending".to_owned(), 0, String::new(), String::new(), String::new())
+        );
     };
     down(&config(vec!["/nonexistent/model".to_owned()]), farm.bucket.clone()).await;
     let mut away = farm.store.address().clone();
@@ -241,19 +256,32 @@ async fn what_is_no_fault_of_an_image_costs_it_no_attempt() {
     let client = farm.site.client().await;
     client.execute("UPDATE media_objects SET size_bytes = 4", &[]).await.unwrap();
     let worker = farm.start(&good, "edge-1");
-    farm.until("SELECT count(*) FROM inference_jobs WHERE last_error_code = 'MEDIA_DAMAGED'", 1).await;
+    farm.until("SELECT count(*) FROM inference_jobs WHERE last_error_code = 'MEDIA_DAMAGED'", 1)
+        .await;
     let put_back = "UPDATE inference_jobs SET status = 'pending', attempt_count = 0, failed_at = NULL, dlq_reason = NULL";
     let key = format!("tenants/{}/images/{media}.jpg", farm.barn.tenant);
     farm.bucket.delete(&key).await.unwrap();
     client.execute(put_back, &[]).await.unwrap();
     let gone = "SELECT count(*) FROM inference_jobs WHERE dlq_reason = 'media_gone'";
     farm.until(gone, 1).await;
-    client.execute("UPDATE media_objects SET status = 'deleted', deleted_at = now()", &[]).await.unwrap();
+    client
+        .execute("UPDATE media_objects SET status = 'deleted', deleted_at = now()", &[])
+        .await
+        .unwrap();
     client.execute(put_back, &[]).await.unwrap();
     farm.until(gone, 1).await;
     worker.stop().await;
     assert_eq!(farm.site.number(STORED).await, 0);
     farm.done().await;
+}
+
+#[tokio::test]
+async fn a_worker_without_images_is_refused() {
+    let site = Site::new("model_nowhere").await;
+    let command = config(vec!["true".to_owned()]);
+    let refused = Evaluator::start(&site.config.database, &command, None, &"a".parse().unwrap());
+    let error = refused.unwrap_err().to_string();
+    assert!(error.contains("inference.command") && error.contains("s3_endpoint"), "{error}");
 }
 
 /// Waits until it is let go, and says how often it ran.
@@ -266,7 +294,9 @@ async fn a_worker_killed_at_any_step_leaves_one_result() {
     let folder = tempfile::tempdir().unwrap();
     let gate = folder.path().join("gate");
     let gated = config(shell(&format!("{GATED}echo '{ANSWER}'"), &gate));
-    let runs = || std::fs::read_to_string(folder.path().join("gate.runs")).unwrap_or_default().lines().count();
+    let runs = || {
+        std::fs::read_to_string(folder.path().join("gate.runs")).unwrap_or_default().lines().count()
+    };
 
     // Killed while the model runs: dropping it is like a crash.
     let first = farm.start(&gated, "edge-1");
@@ -279,13 +309,18 @@ async fn a_worker_killed_at_any_step_leaves_one_result() {
     eventually(LONG, "the model runs again", async || runs() == 2).await.unwrap();
     farm.lapse().await;
     let other = Inference {
-        command: shell("echo '{\"predicted_weight_kg\":8,\"confidence\":0.5,\"model_version\":\"w\"}'", &gate),
+        command: shell(
+            "echo '{\"predicted_weight_kg\":8,\"confidence\":0.5,\"model_version\":\"w\"}'",
+            &gate,
+        ),
         ..lenient.clone()
     };
     let last = farm.start(&other, "edge-3");
     farm.until(JOBS, 0).await;
     std::fs::write(&gate, "").unwrap();
-    eventually(LONG, "the zombie has found out", async || zombie.counts().fenced == 1).await.unwrap();
+    eventually(LONG, "the zombie has found out", async || zombie.counts().fenced == 1)
+        .await
+        .unwrap();
     zombie.stop().await;
     assert_eq!((farm.site.number(STORED).await, farm.site.number(TOLD).await), (1, 1));
     assert_eq!(farm.site.text("SELECT model_version FROM inference_results").await, "w");

@@ -88,7 +88,8 @@ async fn work_that_is_active_is_never_touched() {
     let mut config = delivering(&site);
     config.retention.batch_pages = random.random_range(1..8);
     let left = "SELECT coalesce(string_agg(seq::text, ',' ORDER BY seq), '') FROM sync_outbox";
-    let stays = format!("{left} WHERE status <> 'acked' OR updated_at >= now() - interval '30 days'");
+    let stays =
+        format!("{left} WHERE status <> 'acked' OR updated_at >= now() - interval '30 days'");
     let expected = site.text(&stays).await;
     let dead = "SELECT count(*) FROM sync_outbox WHERE status IN ('dlq', 'failed')
         AND updated_at < now() - interval '30 days'";
@@ -135,9 +136,8 @@ async fn one_replica_works_at_a_time() {
         }
         true
     }));
-    let working = std::thread::spawn(move || {
-        tokio::runtime::Runtime::new().unwrap().block_on(first.turn())
-    });
+    let working =
+        std::thread::spawn(move || tokio::runtime::Runtime::new().unwrap().block_on(first.turn()));
     inside.notified().await;
     let second = Retention::new(&config, None);
     assert!(second.turn().await.unwrap().is_none());
@@ -163,8 +163,9 @@ async fn ingest_goes_on_while_a_month_is_dropped() {
             let mut seq = 501;
             while !done.load(Ordering::SeqCst) && seq < 5_000 {
                 let late = if seq % 20 == 0 { days_ago(150) } else { days_ago(1) };
-                let records: Vec<_> =
-                    (seq..seq + 5).map(|seq| (seq, event(&node, "telemetry.ingested", late))).collect();
+                let records: Vec<_> = (seq..seq + 5)
+                    .map(|seq| (seq, event(&node, "telemetry.ingested", late)))
+                    .collect();
                 site.ingest(&[node.batch(&records, &[])]).await;
                 seq += 5;
             }

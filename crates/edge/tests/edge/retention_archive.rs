@@ -25,12 +25,16 @@ async fn with_dead_letters(name: &str) -> Site {
 /// Every dead letter is in the outbox, or in the archive and declared; and never twice in an outbox.
 async fn whole(site: &Site, store: &TestStore) {
     assert_eq!(
-        site.number("SELECT (SELECT count(*) FROM sync_outbox) + (SELECT count(*) FROM outbox_archive)").await,
+        site.number(
+            "SELECT (SELECT count(*) FROM sync_outbox) + (SELECT count(*) FROM outbox_archive)"
+        )
+        .await,
         30
     );
     let both = "SELECT count(*) FROM outbox_archive JOIN sync_outbox USING (id)";
     assert_eq!(site.number(both).await, 0);
-    let undeclared = "SELECT count(*) FROM outbox_archive a WHERE NOT EXISTS (SELECT FROM ledger_tombstone t
+    let undeclared =
+        "SELECT count(*) FROM outbox_archive a WHERE NOT EXISTS (SELECT FROM ledger_tombstone t
         WHERE t.stream = a.stream AND t.epoch = a.epoch AND a.seq BETWEEN t.from_seq AND t.to_seq
             AND t.reason = 'expired' AND t.origin = 'edge')";
     assert_eq!(site.number(undeclared).await, 0);
@@ -58,7 +62,8 @@ async fn dead_letters_are_archived_declared_and_then_gone() {
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 20);
     assert_eq!(store.keys().len(), 3, "four, four, two: {:?}", store.keys());
     whole(&site, &store).await;
-    let ranges = "SELECT string_agg(from_seq || '-' || to_seq, ' ' ORDER BY from_seq) FROM ledger_tombstone";
+    let ranges =
+        "SELECT string_agg(from_seq || '-' || to_seq, ' ' ORDER BY from_seq) FROM ledger_tombstone";
     let ranges = site.text(ranges).await;
     assert!(ranges.starts_with("11-") && ranges.ends_with("-20"), "{ranges}");
     assert_eq!(site.number("SELECT lost_count FROM ledger_frontier").await, 0, "the edge has them");
@@ -130,7 +135,10 @@ async fn a_kill_after_any_step_leaves_nothing_undeclared() {
         turn(&config, Some(&store)).await;
         whole_but_acked(&site, &store).await;
         assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 15);
-        assert_eq!(site.number("SELECT count(*) FROM media_objects WHERE purged_at IS NOT NULL").await, 1);
+        assert_eq!(
+            site.number("SELECT count(*) FROM media_objects WHERE purged_at IS NOT NULL").await,
+            1
+        );
         assert!(store.keys().iter().all(|key| key.starts_with("archive/")), "{:?}", store.keys());
         steps = made.load(Ordering::SeqCst);
         match ended {

@@ -51,7 +51,8 @@ async fn undelivered_telemetry_goes_oldest_first_and_no_more_than_it_must() {
     assert_eq!(report.disk.unwrap().over, 0, "{report:?}");
     let readings = site.number("SELECT count(*) FROM telemetry_raw").await;
     assert_eq!(readings, 12_000 - lost, "a reading goes with its event");
-    let order = "SELECT count(*) FROM ledger_frontier WHERE NOT lost[1] = 1 OR cardinality(lost) > 2";
+    let order =
+        "SELECT count(*) FROM ledger_frontier WHERE NOT lost[1] = 1 OR cardinality(lost) > 2";
     assert_eq!(site.number(order).await, 0, "the oldest of every stream, in one piece");
     let pieces = site.number("SELECT count(*) FROM ledger_tombstone").await;
     assert_eq!(pieces, 2, "a long drop leaves one tombstone a stream");
@@ -97,7 +98,8 @@ async fn telemetry_goes_before_events_and_events_before_alarms() {
         }
         true
     };
-    let report = Retention::new(&config, None).watched(Arc::new(watch)).turn().await.unwrap().unwrap();
+    let report =
+        Retention::new(&config, None).watched(Arc::new(watch)).turn().await.unwrap().unwrap();
     for after in left.lock().unwrap().iter() {
         let [telemetry, events, alarms] = after[..] else { panic!("{after:?}") };
         assert!(telemetry == 0 || events == 280, "{after:?}");

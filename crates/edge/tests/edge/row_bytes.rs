@@ -18,7 +18,8 @@ fn off(measured: i64, estimated: u64) -> f64 {
 #[tokio::test]
 async fn the_estimates_are_near_what_real_tables_take() {
     let site = Site::new("row_bytes").await;
-    let nodes = [site.enroll("barn-1").await, site.enroll("barn-2").await, site.enroll("barn-3").await];
+    let nodes =
+        [site.enroll("barn-1").await, site.enroll("barn-2").await, site.enroll("barn-3").await];
     let part = ROWS / 3 / 4;
     for n in 0..4 {
         for node in &nodes {
@@ -35,7 +36,9 @@ async fn the_estimates_are_near_what_real_tables_take() {
         WHERE inhparent = 'telemetry_raw'::regclass";
     found.push(("telemetry_raw", number(&client, month).await, bytes::RAW_ROW));
     found.push(("ingress_dedupe", total("ingress_dedupe").await, bytes::DEDUPE_ROW));
-    let payload = number(&client, "SELECT avg(payload_size_bytes)::int8 FROM sync_outbox").await.unsigned_abs();
+    let payload = number(&client, "SELECT avg(payload_size_bytes)::int8 FROM sync_outbox")
+        .await
+        .unsigned_abs();
     found.push(("sync_outbox, waiting", total("sync_outbox").await, bytes::outbox_row(payload)));
     // Claimed and acked in parts, with a vacuum between them, as a site does it in its time.
     for n in 0..4 {
@@ -54,6 +57,9 @@ async fn the_estimates_are_near_what_real_tables_take() {
         FROM (SELECT gen_random_uuid() AS i FROM generate_series(1, 12000)) n";
     client.execute(media, &[]).await.unwrap();
     found.push(("media_objects", total("media_objects").await, bytes::MEDIA_ROW));
-    let wrong: Vec<_> = found.iter().filter(|(_, measured, estimated)| off(*measured, *estimated) > FACTOR).collect();
+    let wrong: Vec<_> = found
+        .iter()
+        .filter(|(_, measured, estimated)| off(*measured, *estimated) > FACTOR)
+        .collect();
     assert!(wrong.is_empty(), "measured and estimated bytes a row: {wrong:?} of {found:?}");
 }

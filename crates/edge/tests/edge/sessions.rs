@@ -29,13 +29,24 @@ async fn a_session_lives_and_is_told_of_in_order() {
 
     let (_, shown) = caller.get(&format!("{SESSIONS}/{id}")).await;
     assert_eq!(shown["final_weight_kg"], 121.0);
-    assert_eq!((shown["media"].as_array().unwrap().len(), shown["results"].as_array().unwrap().len()), (2, 2));
+    assert_eq!(
+        (shown["media"].as_array().unwrap().len(), shown["results"].as_array().unwrap().len()),
+        (2, 2)
+    );
 
     let told = world.told().await;
     let kinds: Vec<&str> = told.iter().map(|(kind, _)| kind.as_str()).collect();
-    let expected = ["weighvision.session.created", "inference.completed", "inference.completed", "weighvision.session.finalized"];
+    let expected = [
+        "weighvision.session.created",
+        "inference.completed",
+        "inference.completed",
+        "weighvision.session.finalized",
+    ];
     assert_eq!(kinds, expected, "in the order in which they go to the cloud");
-    assert_eq!(told[0].1, json!({"status": "created", "batch_id": null, "initial_weight_kg": 120.5, "session_id": id}));
+    assert_eq!(
+        told[0].1,
+        json!({"status": "created", "batch_id": null, "initial_weight_kg": 120.5, "session_id": id})
+    );
     let mut ids = vec![&low["inference_result_id"], &high["inference_result_id"]];
     ids.sort_by_key(|id| id.as_str());
     let finalized = json!({
@@ -63,7 +74,9 @@ async fn an_ended_session_does_not_change_any_more() {
         let before = world.told().await;
         let others = [
             caller.finalize(&id, &json!({"final_weight_kg": 122.0})).await,
-            caller.finalize(&id, &json!({"final_weight_kg": 121.0, "end_at": "2026-02-01T10:07:00Z"})).await,
+            caller
+                .finalize(&id, &json!({"final_weight_kg": 121.0, "end_at": "2026-02-01T10:07:00Z"}))
+                .await,
             caller.cancel(&id, &json!({"reason": "another"})).await,
             caller.cancel(&id, &Value::Null).await,
         ];
@@ -82,7 +95,10 @@ async fn an_ended_session_does_not_change_any_more() {
     }
     let told = world.told().await;
     let cancelled = told.iter().find(|(kind, _)| kind == "weighvision.session.cancelled").unwrap();
-    assert_eq!((&cancelled.1["status"], &cancelled.1["reason"]), (&json!("cancelled"), &json!("escaped")));
+    assert_eq!(
+        (&cancelled.1["status"], &cancelled.1["reason"]),
+        (&json!("cancelled"), &json!("escaped"))
+    );
     world.edge.stop().await;
 }
 
@@ -91,7 +107,10 @@ async fn the_database_refuses_what_http_refuses() {
     let world = Weighing::new("sessions_sql").await;
     let caller = world.operator().await;
     let ends = [
-        ("finalized", "status = 'finalized', end_at = start_at, final_weight_kg = 1, image_count = 0"),
+        (
+            "finalized",
+            "status = 'finalized', end_at = start_at, final_weight_kg = 1, image_count = 0",
+        ),
         ("cancelled", "status = 'cancelled', end_at = start_at, cancel_reason = 'x'"),
     ];
     let client = world.site.client().await;
@@ -210,7 +229,10 @@ async fn a_role_does_what_it_may_and_a_tenant_sees_its_own() {
     assert_eq!(stranger.get(&path).await.0, 404);
     assert_eq!(refusal(&stranger.finalize(&id, &weight).await).0, 404);
     assert_eq!(refusal(&stranger.cancel(&id, &Value::Null).await).0, 404);
-    assert_eq!(world.number("SELECT count(*) FROM weight_sessions WHERE status = 'created'").await, 1);
+    assert_eq!(
+        world.number("SELECT count(*) FROM weight_sessions WHERE status = 'created'").await,
+        1
+    );
 
     for odd in ODD_IDS.iter().filter(|id| !id.is_empty() && !id.contains("../")) {
         let encoded: String = form_urlencoded::byte_serialize(odd.as_bytes()).collect();
@@ -267,7 +289,9 @@ async fn lists_are_filtered_and_go_on_page_by_page() {
         let (status, page) = caller.get(&format!("{SESSIONS}?{query}")).await;
         assert_eq!((status, ids(&page).len()), (StatusCode::OK, rows), "{query}");
     }
-    for query in ["limit=0", "limit=501", "after=x", "status=open", "stats=1", "since=now", "tenant_id=.."] {
+    for query in
+        ["limit=0", "limit=501", "after=x", "status=open", "stats=1", "since=now", "tenant_id=.."]
+    {
         assert_eq!(caller.get(&format!("{SESSIONS}?{query}")).await.0, 400, "{query}");
     }
     world.edge.stop().await;

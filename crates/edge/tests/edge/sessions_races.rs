@@ -48,7 +48,10 @@ async fn one_key_makes_one_session_however_often_it_comes() {
     let id = made["id"].as_str().unwrap();
     admin.cancel(id, &Value::Null).await;
     let (status, again) = admin.create("once", &barn.session()).await;
-    assert_eq!((status, &again["id"], &again["status"]), (StatusCode::OK, &made["id"], &json!("cancelled")));
+    assert_eq!(
+        (status, &again["id"], &again["status"]),
+        (StatusCode::OK, &made["id"], &json!("cancelled"))
+    );
     world.edge.stop().await;
 }
 
@@ -69,7 +72,8 @@ async fn of_several_ends_one_wins() {
             }
         });
         let answers = join_all(asked).await;
-        let won: Vec<&Value> = answers.iter().filter(|one| one.0 == 200).map(|one| &one.1).collect();
+        let won: Vec<&Value> =
+            answers.iter().filter(|one| one.0 == 200).map(|one| &one.1).collect();
         assert!(!won.is_empty() && won.iter().all(|one| *one == won[0]), "{answers:?}");
         for answer in answers.iter().filter(|one| one.0 != 200) {
             assert_eq!(refusal(answer), (409, "wrong_state", Some("status")));
@@ -103,12 +107,16 @@ async fn a_finalization_counts_a_result_wholly_or_not_at_all() {
         let told = world.told().await;
         let (_, payload) = told
             .iter()
-            .find(|(kind, payload)| kind.ends_with(".finalized") && payload["session_id"] == json!(id))
+            .find(|(kind, payload)| {
+                kind.ends_with(".finalized") && payload["session_id"] == json!(id)
+            })
             .unwrap();
         let named = payload["inference_result_ids"].as_array().unwrap();
         assert_eq!(payload["inference_result_count"], named.len());
         let chosen = &payload["inference_result_id"];
-        assert!(chosen.is_null() == named.is_empty() && (chosen.is_null() || named.contains(chosen)));
+        assert!(
+            chosen.is_null() == named.is_empty() && (chosen.is_null() || named.contains(chosen))
+        );
     }
     world.edge.stop().await;
 }
@@ -126,7 +134,10 @@ async fn a_transition_without_its_event_did_not_happen() {
     assert_eq!(caller.cancel(&id, &Value::Null).await.0, 503);
     assert_eq!(caller.post(RESULTS, &barn.result(&id, 0.5)).await.0, 503);
     client.batch_execute("ALTER TABLE sync_outbox_away RENAME TO sync_outbox").await.unwrap();
-    assert_eq!(world.number("SELECT count(*) FROM weight_sessions WHERE status = 'created'").await, 1);
+    assert_eq!(
+        world.number("SELECT count(*) FROM weight_sessions WHERE status = 'created'").await,
+        1
+    );
     assert_eq!(world.number("SELECT count(*) FROM inference_results").await, 0);
     assert_eq!(world.number("SELECT count(*) FROM sync_outbox").await, 1);
     assert_eq!(caller.create("k", &barn.session()).await.0, 201);

@@ -27,11 +27,13 @@ const HISTORY: &str = "edge_migrations";
 const MAKE_FRONTIER: &str = "INSERT INTO ledger_frontier (stream, epoch, tenant_id)
              SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[])
              ON CONFLICT DO NOTHING";
-const LOCK_FRONTIER: &str = "SELECT f.received, f.lost, f.stored_count, f.quarantined_count, (u.place - 1)::int
+const LOCK_FRONTIER: &str =
+    "SELECT f.received, f.lost, f.stored_count, f.quarantined_count, (u.place - 1)::int
              FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS u (stream, epoch, place)
              JOIN ledger_frontier f USING (stream, epoch)
              ORDER BY u.place FOR UPDATE OF f";
-const WRITE_FRONTIER: &str = "UPDATE ledger_frontier SET acked = $3, received = $4, lost = $5, received_count = $6,
+const WRITE_FRONTIER: &str =
+    "UPDATE ledger_frontier SET acked = $3, received = $4, lost = $5, received_count = $6,
                  lost_count = $7, stored_count = $8, quarantined_count = $9, updated_at = now()
              WHERE stream = $1 AND epoch = $2";
 const DEDUPE: &str = "INSERT INTO ingress_dedupe (tenant_id, event_id)
@@ -94,32 +96,65 @@ async fn ingest(client: &mut tokio_postgres::Client, node: Node, first: i64) {
     let ids: Vec<Uuid> = seqs.clone().map(|_| EventId::mint().uuid()).collect();
     let tenants = vec![node.tenant; ids.len()];
     let transaction = client.transaction().await.unwrap();
-    transaction.execute(MAKE_FRONTIER, &[&vec![stream], &vec![node.epoch], &vec![node.tenant]]).await.unwrap();
-    let before = transaction.query_one(LOCK_FRONTIER, &[&vec![stream], &vec![node.epoch]]).await.unwrap();
+    transaction
+        .execute(MAKE_FRONTIER, &[&vec![stream], &vec![node.epoch], &vec![node.tenant]])
+        .await
+        .unwrap();
+    let before =
+        transaction.query_one(LOCK_FRONTIER, &[&vec![stream], &vec![node.epoch]]).await.unwrap();
     let stored: i64 = before.get(2);
     assert_eq!(stored, first - 1, "the frontier is as the last transaction left it");
     assert_eq!(transaction.query(DEDUPE, &[&tenants, &ids]).await.unwrap().len(), ids.len());
     let at = Timestamp::now();
     let payload = json!({"metric_type": "temperature", "metric_value": 26.4, "unit": "C"});
-    let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(OUTBOX).await.unwrap(), &OUTBOX_TYPES));
+    let mut writer =
+        pin!(BinaryCopyInWriter::new(transaction.copy_in(OUTBOX).await.unwrap(), &OUTBOX_TYPES));
     for (id, seq) in ids.iter().zip(seqs.clone()) {
         writer
             .as_mut()
             .write(&[
-                id, &node.tenant, &none, &none, &node.device, &none, &"telemetry.ingested", &at, &"trace-1",
-                &Json(&payload), &60i32, &0i32, &stream, &node.epoch, &seq,
+                id,
+                &node.tenant,
+                &none,
+                &none,
+                &node.device,
+                &none,
+                &"telemetry.ingested",
+                &at,
+                &"trace-1",
+                &Json(&payload),
+                &60i32,
+                &0i32,
+                &stream,
+                &node.epoch,
+                &seq,
             ])
             .await
             .unwrap();
     }
     writer.finish().await.unwrap();
-    let mut writer = pin!(BinaryCopyInWriter::new(transaction.copy_in(TELEMETRY).await.unwrap(), &TELEMETRY_TYPES));
+    let mut writer = pin!(BinaryCopyInWriter::new(
+        transaction.copy_in(TELEMETRY).await.unwrap(),
+        &TELEMETRY_TYPES
+    ));
     for (id, seq) in ids.iter().zip(seqs) {
         writer
             .as_mut()
             .write(&[
-                id, &node.tenant, &none, &none, &node.device, &at, &"temperature", &26.4f64, &"C", &at,
-                &None::<String>, &stream, &node.epoch, &seq,
+                id,
+                &node.tenant,
+                &none,
+                &none,
+                &node.device,
+                &at,
+                &"temperature",
+                &26.4f64,
+                &"C",
+                &at,
+                &None::<String>,
+                &stream,
+                &node.epoch,
+                &seq,
             ])
             .await
             .unwrap();
@@ -143,7 +178,8 @@ async fn forward(
     [claim, complete]: [&tokio_postgres::Statement; 2],
     node: Node,
 ) -> i64 {
-    let (token, lane) = (Uuid::new_v4().to_string(), (node.tenant.to_string(), node.device.to_string()));
+    let (token, lane) =
+        (Uuid::new_v4().to_string(), (node.tenant.to_string(), node.device.to_string()));
     let rows = client
         .query(
             claim,
@@ -207,15 +243,18 @@ async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
             let claim = client.prepare(CLAIM).await.unwrap();
             let complete = client.prepare(COMPLETE).await.unwrap();
             while !stop.load(Ordering::SeqCst) {
-                acked.fetch_add(forward(&client, [&claim, &complete], node).await, Ordering::SeqCst);
+                acked
+                    .fetch_add(forward(&client, [&claim, &complete], node).await, Ordering::SeqCst);
             }
         }
     });
     let moved = async |what: &str| {
         let before = (written.load(Ordering::SeqCst), acked.load(Ordering::SeqCst));
         eventually(LONG, what, async || {
-            written.load(Ordering::SeqCst) >= before.0 + 5 * BATCH && acked.load(Ordering::SeqCst) >= before.1 + 3 * BATCH
-                || writing.is_finished() || forwarding.is_finished()
+            written.load(Ordering::SeqCst) >= before.0 + 5 * BATCH
+                && acked.load(Ordering::SeqCst) >= before.1 + 3 * BATCH
+                || writing.is_finished()
+                || forwarding.is_finished()
         })
         .await
         .unwrap();
@@ -230,7 +269,11 @@ async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
     let client = database.connect().await.unwrap();
     let (written, acked) = (written.load(Ordering::SeqCst), acked.load(Ordering::SeqCst));
     for table in ["sync_outbox", "telemetry_raw", "ingress_dedupe"] {
-        assert_eq!(number(&client, &format!("SELECT count(*) FROM {table}")).await, written, "{table}");
+        assert_eq!(
+            number(&client, &format!("SELECT count(*) FROM {table}")).await,
+            written,
+            "{table}"
+        );
     }
     assert_eq!(number(&client, "SELECT stored_count FROM ledger_frontier").await, written);
     let delivered = "SELECT count(*) FROM sync_outbox WHERE status = 'acked' AND seq > 30";
