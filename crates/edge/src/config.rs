@@ -10,6 +10,7 @@ mod retention;
 mod media;
 mod role;
 mod sync;
+mod telemetry;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -25,6 +26,7 @@ pub use retention::{MinFree, Retention};
 pub use media::{Media, Orphans};
 pub use role::Role;
 pub use sync::Sync;
+pub use telemetry::{Telemetry, TelemetrySync};
 
 /// What the edge was told.
 #[derive(Debug, Clone)]
@@ -67,6 +69,8 @@ pub struct Config {
     pub retention: Retention,
     /// The object store of images, if there is one.
     pub media: Option<Media>,
+    /// How aggregates are made, and what of readings goes to the cloud.
+    pub telemetry: Telemetry,
 }
 
 /// How messages are gathered into transactions.
@@ -181,6 +185,7 @@ impl Config {
             inference: Inference::from_section(section)?,
             retention: Retention::from_section(section)?,
             media: Media::from_section(section)?,
+            telemetry: Telemetry::from_section(section)?,
         })
     }
 }

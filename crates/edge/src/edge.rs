@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::retention::{self, Retention};
 use crate::signal::{Sayer, Signal, signal};
 use crate::sync::Forwarder;
+use crate::telemetry::Aggregator;
 use crate::{inference, maintenance, media, migration};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
@@ -140,7 +141,8 @@ impl Edge {
         })?;
         let stall_after = config.ingress.stall_after;
         let service =
-            Http::new(operators.clone(), Arc::clone(&health), Arc::clone(&metrics), stall_after);
+            Http::new(operators.clone(), Arc::clone(&health), Arc::clone(&metrics), stall_after)
+                .sending(config.telemetry.sync);
         let media = config.media.as_ref().filter(|_| has(Role::Media)).map(Media::new);
         let media = media.transpose()?;
         let service = service.with_media(media.clone()).router(&config.roles, backfill);
@@ -168,6 +170,15 @@ impl Edge {
         if has(Role::Retention) {
             let retention = Retention::new(&config, retention::store(&config)?);
             others.spawn(retention::run(retention, Arc::clone(&metrics), stopping.clone()));
+        }
+        if has(Role::Telemetry) {
+            let options = pg::Options { max_connections: 1, ..config.database.clone() };
+            let aggregator = Aggregator::new(
+                pg::Pool::new(&options)?,
+                config.telemetry.clone(),
+                Arc::clone(&metrics),
+            );
+            others.spawn(aggregator.run(stopping.clone()));
         }
         others.spawn(serve(listener, service, stopping));
         tracing::info!(%http, replica = %config.replica, "edge started");
@@ -208,7 +219,8 @@ impl Ingress<'_> {
     fn start(self, pipeline: &mut JoinSet<()>, others: &mut JoinSet<()>) -> Result<Router, Error> {
         let Ingress { config, metrics, health, stopping, all_drained } = self;
         let uplink = Arc::new(Uplink::new(Arc::clone(metrics)));
-        let writer = Writer::new(pg::Pool::new(&config.database)?, Arc::clone(metrics));
+        let writer = Writer::new(pg::Pool::new(&config.database)?, Arc::clone(metrics))
+            .sending(config.telemetry.sync);
         let receiver = Receiver {
             broker: config.broker.clone(),
             replica: config.replica.to_string(),

@@ -28,6 +28,7 @@ pub mod retention;
 mod sessions;
 mod signal;
 pub mod sync;
+pub mod telemetry;
 
 pub use config::Config;
 pub use edge::{Edge, Error, run};

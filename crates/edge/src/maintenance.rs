@@ -35,7 +35,11 @@ pub(crate) async fn ensure_partitions(
 ) -> Result<usize, pg::Error> {
     let shift = |days: i32| now.checked_add(DAY * days).unwrap_or(now);
     let (from, to) = (shift(-DAYS_BACK), shift(DAYS_AHEAD));
-    pg::partitions::ensure_months(client, "telemetry_raw", "occurred_at", from, to).await
+    let raw =
+        pg::partitions::ensure_months(client, "telemetry_raw", "occurred_at", from, to).await?;
+    let of_aggregates =
+        pg::partitions::ensure_months(client, "telemetry_agg", "bucket_start_at", from, to).await?;
+    Ok(raw + of_aggregates)
 }
 
 /// Removes event ids that were first seen before `ttl` ago. Returns how many, or `None` when

@@ -44,6 +44,8 @@ pub struct Metrics {
     pub(crate) retention: crate::retention::Meter,
     /// What the media service counts.
     pub(crate) media: crate::media::Meter,
+    /// What the aggregator counts.
+    pub(crate) telemetry: crate::telemetry::Meter,
 }
 
 impl std::fmt::Debug for Metrics {
@@ -149,6 +151,7 @@ impl Metrics {
             sync: crate::sync::Meter::new(&recorder),
             retention: crate::retention::Meter::new(&recorder),
             media: crate::media::Meter::new(&recorder),
+            telemetry: crate::telemetry::Meter::new(&recorder),
             handle: recorder.handle(),
         }
     }

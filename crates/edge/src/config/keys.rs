@@ -3,7 +3,7 @@
 use event::id::NodeId;
 use settings::{Key, Kind, check, joined};
 
-use super::{inference, media, retention};
+use super::{TelemetrySync, inference, media, retention};
 use crate::registry::EDGE_USER;
 
 /// The name of the section.
@@ -215,6 +215,25 @@ const OWN: &[Key] = &[
         "A link that is up and a backlog that does not shrink for this long is an alarm.",
     )
     .default("5m"),
+    Key::new(
+        "sync.telemetry",
+        Kind::Choice(TelemetrySync::WORDS),
+        "What of readings goes to the cloud: raw, aggregates, both. With aggregates the readings \
+         stay at the site, and the cloud's ledger is told so.",
+    )
+    .default("raw"),
+    Key::new(
+        "sync.telemetry_windows",
+        Kind::List,
+        "The windows whose aggregates are sent, where aggregates are: 1m, 1h, 1d.",
+    )
+    .default("1m,1h,1d"),
+    Key::new(
+        "telemetry.settle",
+        Kind::Duration { min_ms: 0, max_ms: 10 * MINUTE },
+        "How long a bucket that was touched is left alone before it is computed.",
+    )
+    .default("1s"),
 ];
 
 fn check_cluster_id(text: &str) -> Result<(), String> {

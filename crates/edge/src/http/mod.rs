@@ -32,8 +32,9 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::Value;
 
-use crate::config::Role;
+use crate::config::{Role, TelemetrySync};
 use crate::health::Health;
+use crate::ingress::Writer;
 use crate::media::Media;
 use crate::metrics::Metrics;
 
@@ -50,8 +51,13 @@ pub(crate) struct Service {
 }
 
 /// Every service that has routes.
-const SERVICES: &[Service] =
-    &[outbox::SERVICE, crate::sessions::SERVICE, crate::inference::SERVICE, crate::media::SERVICE];
+const SERVICES: &[Service] = &[
+    outbox::SERVICE,
+    crate::telemetry::http::SERVICE,
+    crate::sessions::SERVICE,
+    crate::inference::SERVICE,
+    crate::media::SERVICE,
+];
 
 /// The routes that every process has.
 const OWN_ROUTES: &[Route] = &[
@@ -115,6 +121,7 @@ pub(crate) struct Http {
     stall_after: Duration,
     acts: Arc<Mutex<Bucket>>,
     media: Option<Arc<Media>>,
+    writer: Writer,
 }
 
 impl Http {
@@ -126,6 +133,7 @@ impl Http {
     ) -> Http {
         let acts = Bucket::new(ROWS_A_SECOND, ROWS_IN_HAND, Instant::now());
         let tokens = Arc::new(Tokens::new(pool.clone()));
+        let writer = Writer::new(pool.clone(), Arc::clone(&metrics));
         Http {
             pool,
             tokens,
@@ -133,6 +141,7 @@ impl Http {
             metrics,
             stall_after,
             acts: Arc::new(Mutex::new(acts)),
+            writer,
             media: None,
         }
     }
@@ -150,6 +159,16 @@ impl Http {
     /// The counters, for handlers.
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.metrics
+    }
+
+    /// The same, with readings that come in here going to the cloud or staying at the site.
+    pub(crate) fn sending(self, telemetry: TelemetrySync) -> Http {
+        Http { writer: self.writer.sending(telemetry), ..self }
+    }
+
+    /// Writes what comes in by token.
+    pub(crate) fn writer(&self) -> &Writer {
+        &self.writer
     }
 
     /// The database, for handlers.

@@ -7,21 +7,24 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use event::InvalidKind;
 use event::farm::{Envelope, Telemetry};
-use event::id::{Epoch, EventId, NodeId};
+use event::id::{Epoch, EventId, NodeId, TenantId};
 use event::names::Topic;
 use event::wire::{Batch, Gap, Limits, Status, WireError, decode};
+use event::{Invalid, InvalidKind};
 use jiff::Timestamp;
 use serde::Deserialize;
 
 use super::{Incoming, Reason, Refusal, Source};
-use crate::registry::Entry;
+use crate::registry::{EDGE_USER, Entry};
 
 /// How much of a refused message is kept for a person to look at: the node still has it.
 pub(crate) const MESSAGE_BODY_KEPT: usize = 64 * 1024;
 /// How much of a refused record is kept: all of it, because it is the copy.
 pub(crate) const RECORD_BODY_KEPT: usize = 1024 * 1024;
+
+/// Where readings come in by token.
+pub(crate) const READINGS_ROUTE: &str = "/api/v1/telemetry/readings";
 
 /// A message that was read and judged.
 #[derive(Debug, Clone)]
@@ -179,6 +182,27 @@ pub fn parse_message(
         }
         Topic::Ack(_) => Err(Refusal::new(Reason::Topic, "acks are the edge's own to write")),
     }
+}
+
+/// Reads a reading that came by token, for one tenant. Its sender hears at once what is wrong with it, so nothing is kept for a person to look at.
+pub(crate) fn check_reading(json: &str, tenant: TenantId) -> Result<Checked, Invalid> {
+    let envelope = Envelope::parse_from_node(json, tenant)?;
+    let telemetry = envelope.telemetry()?;
+    if telemetry.is_none() {
+        let problem = "is not telemetry.ingested, and nothing else is taken here";
+        return Err(Invalid::new("event_type", problem));
+    }
+    let content = Content::Event(Item::Valid(Box::new(Event { envelope, telemetry })));
+    Ok(Checked {
+        source: Source::Http,
+        topic: READINGS_ROUTE.to_owned(),
+        retained: false,
+        received_at: Timestamp::now(),
+        // A name that no node can have.
+        node_id: EDGE_USER.parse().ok(),
+        entry: None,
+        content,
+    })
 }
 
 fn unreadable(error: WireError) -> Refusal {

@@ -15,10 +15,13 @@ use event::wire::Ack;
 use pg::{About, Transaction};
 
 use super::check::{Checked, Content, Event, Item, check};
-use super::plan::{Account, Accounted, Known, Standing, Stream, Tally, account, decide};
+use super::plan::{Account, Accounted, EventRow, Known, Standing, Stream, Tally, account, decide};
 use super::{Incoming, rows};
+use crate::config::TelemetrySync;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
+use crate::telemetry::Window;
+use crate::telemetry::dirty::{self, Bucket};
 
 /// Attempts of one transaction that others get in the way of. Each waits for them, so this is
 /// seldom more than two.
@@ -95,6 +98,8 @@ pub struct Timings {
     pub outbox: Duration,
     /// `telemetry_raw`.
     pub telemetry: Duration,
+    /// `telemetry_dirty`.
+    pub mark: Duration,
     /// `ledger_block`, `ledger_tombstone` and `ledger_frontier`.
     pub ledger: Duration,
     /// `ingress_quarantine`, `nodes` and `devices`.
@@ -111,6 +116,7 @@ impl Timings {
         self.decide += other.decide;
         self.outbox += other.outbox;
         self.telemetry += other.telemetry;
+        self.mark += other.mark;
         self.ledger += other.ledger;
         self.rest += other.rest;
         self.commit += other.commit;
@@ -135,12 +141,19 @@ pub struct Writer {
     pool: pg::Pool,
     registry: Arc<Registry>,
     metrics: Arc<Metrics>,
+    telemetry: TelemetrySync,
 }
 
 impl Writer {
-    /// A writer on a pool.
+    /// A writer on a pool, which hands readings over to the cloud.
     pub fn new(pool: pg::Pool, metrics: Arc<Metrics>) -> Writer {
-        Writer { registry: Arc::new(Registry::new(pool.clone())), pool, metrics }
+        let registry = Arc::new(Registry::new(pool.clone()));
+        Writer { registry, pool, metrics, telemetry: TelemetrySync::Raw }
+    }
+
+    /// The same writer, with readings going to the cloud or staying at the site.
+    pub fn sending(self, telemetry: TelemetrySync) -> Writer {
+        Writer { telemetry, ..self }
     }
 
     pub(crate) fn registry(&self) -> &Registry {
@@ -221,7 +234,11 @@ impl Writer {
         let plan = decide(&accounted, &mut accounts, known);
         lap(&mut timings.decide);
 
-        let outbox = rows::copy_outbox(&transaction, &plan.events).await;
+        if !self.telemetry.raw() {
+            keep(&plan.events, &mut accounts);
+        }
+
+        let outbox = rows::copy_outbox(&transaction, &plan.events, self.telemetry).await;
         lap(&mut timings.outbox);
         let stored = match outbox {
             Ok(()) => rows::copy_telemetry(&transaction, &plan.events).await,
@@ -245,6 +262,9 @@ impl Writer {
         rows::write_statuses(&transaction, &plan.statuses).await?;
         rows::write_devices(&transaction, &plan.devices).await?;
         lap(&mut timings.rest);
+        // Last, so that the marks are held for as short as can be.
+        dirty::mark(&transaction, Window::Minute, &touched(&plan.events)).await?;
+        lap(&mut timings.mark);
         transaction.commit().await?;
         lap(&mut timings.commit);
 
@@ -270,6 +290,31 @@ async fn lock(
         return Ok(BTreeMap::new());
     }
     rows::lock_frontiers(transaction, &streams).await
+}
+
+/// The minutes that readings fall into.
+fn touched(events: &[EventRow<'_>]) -> BTreeSet<Bucket> {
+    let bucket = |row: &EventRow<'_>| {
+        row.event.telemetry.as_ref()?;
+        let envelope = &row.event.envelope;
+        Some(Bucket {
+            tenant: envelope.tenant_id.uuid(),
+            device: envelope.device_id?.uuid(),
+            start: Window::Minute.start_of(envelope.occurred_at),
+        })
+    };
+    events.iter().filter_map(bucket).collect()
+}
+
+/// Takes note of the sequences whose readings stay at the site.
+fn keep(events: &[EventRow<'_>], accounts: &mut BTreeMap<Stream, Account>) {
+    for row in events.iter().filter(|row| row.event.telemetry.is_some()) {
+        let Some((epoch, seq)) = row.place else { continue };
+        if let Some(account) = accounts.get_mut(&(row.node.clone(), epoch)) {
+            account.kept.insert(seq, seq);
+            account.changed = true;
+        }
+    }
 }
 
 fn ids(accounted: &Accounted<'_>) -> BTreeSet<(TenantId, EventId)> {

@@ -22,7 +22,7 @@ pub(crate) use decide::{
 use std::collections::BTreeMap;
 
 use event::id::{Epoch, NodeId};
-use event::ledger::Frontier;
+use event::ledger::{Frontier, RangeSet};
 
 use super::Reason;
 
@@ -35,6 +35,8 @@ pub(crate) struct Account {
     pub(crate) frontier: Frontier,
     pub(crate) stored: u64,
     pub(crate) quarantined: u64,
+    /// Sequences whose readings stay at the site, of which the cloud is still to be told.
+    pub(crate) kept: RangeSet,
     /// Whether it differs from what the database has.
     pub(crate) changed: bool,
 }

@@ -30,7 +30,8 @@ pub(crate) async fn lock_frontiers(
         .await?;
     let lock = transaction
         .prepare_cached(
-            "SELECT f.received, f.lost, f.stored_count, f.quarantined_count, (u.place - 1)::int
+            "SELECT f.received, f.lost, f.stored_count, f.quarantined_count, (u.place - 1)::int,
+                 f.kept
              FROM unnest($1::text[], $2::uuid[]) WITH ORDINALITY AS u (stream, epoch, place)
              JOIN ledger_frontier f USING (stream, epoch)
              ORDER BY u.place FOR UPDATE OF f",
@@ -65,6 +66,7 @@ fn account(stream: &Stream, row: &Row) -> Result<Account, Error> {
         frontier,
         stored: row.get::<_, i64>(2).unsigned_abs(),
         quarantined: row.get::<_, i64>(3).unsigned_abs(),
+        kept: set(5)?,
         changed: false,
     })
 }
@@ -78,7 +80,8 @@ pub(crate) async fn write_frontiers(
     let statement = transaction
         .prepare_cached(
             "UPDATE ledger_frontier SET acked = $3, received = $4, lost = $5, received_count = $6,
-                 lost_count = $7, stored_count = $8, quarantined_count = $9, updated_at = now()
+                 lost_count = $7, stored_count = $8, quarantined_count = $9, kept = $10,
+                 updated_at = now()
              WHERE stream = $1 AND epoch = $2",
         )
         .await?;
@@ -97,6 +100,7 @@ pub(crate) async fn write_frontiers(
                     &bigint(lost.count()),
                     &bigint(account.stored),
                     &bigint(account.quarantined),
+                    &account.kept.to_flat(),
                 ],
             )
             .await?;

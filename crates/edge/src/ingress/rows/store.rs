@@ -12,6 +12,7 @@ use tokio_postgres::types::{Json, ToSql, Type};
 use uuid::Uuid;
 
 use super::bigint;
+use crate::config::TelemetrySync;
 use crate::ingress::check::Event;
 use crate::ingress::plan::EventRow;
 use crate::outbox::priority;
@@ -86,18 +87,21 @@ const OUTBOX_TYPES: [Type; 15] = [
 ];
 
 /// Stores events for the cloud. COPY takes half the time of an INSERT from arrays, and refuses the
-/// whole lot when one id is there already: see [`is_taken`].
+/// whole lot when one id is there already: see [`is_taken`]. Readings are left out where they stay at
+/// the site.
 pub(crate) async fn copy_outbox(
     transaction: &Transaction<'_>,
     rows: &[EventRow<'_>],
+    telemetry: TelemetrySync,
 ) -> Result<(), Error> {
-    if rows.is_empty() {
+    let goes = |row: &&EventRow<'_>| telemetry.raw() || row.event.telemetry.is_none();
+    if !rows.iter().any(|row| goes(&row)) {
         return Ok(());
     }
     let statement = transaction.prepare_cached(OUTBOX).await?;
     let sink = transaction.copy_in(&statement).await?;
     let mut writer = pin!(BinaryCopyInWriter::new(sink, &OUTBOX_TYPES));
-    for row in rows {
+    for row in rows.iter().filter(goes) {
         let envelope = &row.event.envelope;
         let (stream, epoch, seq) = place(row);
         let values: [&(dyn ToSql + Sync); 15] = [

@@ -1,0 +1,53 @@
+//! Readings that come in by token: the body, and each reading judged. Storing them is ingress's own.
+
+use api::Refused;
+use api::tokens::Token;
+use event::id::TenantId;
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::ask::tenant;
+use crate::ingress::Checked;
+use crate::ingress::check::check_reading;
+
+/// The largest body.
+pub(super) const MAX_BODY_BYTES: usize = 1 << 20;
+/// The most readings of a request.
+const MAX_READINGS: usize = 1_000;
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Body<'a> {
+    #[serde(borrow)]
+    readings: Vec<&'a RawValue>,
+}
+
+#[derive(Deserialize)]
+struct Named {
+    tenant_id: Option<TenantId>,
+}
+
+/// Reads a body; one reading that breaks a rule refuses it whole, and the refusal names the reading and the field.
+pub(super) fn read(token: &Token, body: &[u8]) -> Result<Vec<Checked>, Refused> {
+    let body: Body<'_> = serde_json::from_slice(body).map_err(|error| {
+        // The library's words name the field; a value in them is the sender's own.
+        Refused::malformed(Some("readings"), format!("the body cannot be read: {error}"))
+    })?;
+    if !(1..=MAX_READINGS).contains(&body.readings.len()) {
+        let message = format!("expected 1 to {MAX_READINGS} readings");
+        return Err(Refused::malformed(Some("readings"), message));
+    }
+    let checked = body.readings.iter().enumerate().map(|(index, raw)| {
+        let named: Option<TenantId> =
+            serde_json::from_str::<Named>(raw.get()).ok().and_then(|named| named.tenant_id);
+        let tenant = tenant(token, named).map_err(|refused| {
+            let field = format!("readings[{index}].tenant_id");
+            refused.about(Some(field))
+        })?;
+        check_reading(raw.get(), tenant).map_err(|invalid| {
+            let field = format!("readings[{index}].{}", invalid.field);
+            Refused::malformed(Some(&field), invalid.to_string())
+        })
+    });
+    checked.collect()
+}
