@@ -15,8 +15,6 @@ CREATE TABLE telemetry_agg (
     sum_value       double precision NOT NULL,
     unit            text             NOT NULL,
     readings        bigint           NOT NULL,
-    farm_id         uuid,
-    barn_id         uuid,
     version         bigint           NOT NULL DEFAULT 1,
     emitted_version bigint           NOT NULL DEFAULT 0,
     emitted_at      timestamptz,

@@ -246,14 +246,18 @@ impl<'a> Plan<'a> {
             Reason::Lost(_) => account.frontier.declare_lost(from, to),
             // The edge has it, or its event: nothing is lost, and the page's slot stays free for an
             // event that comes under this sequence after all.
-            Reason::Quarantined | Reason::Duplicate => account.frontier.observe_range(from, to),
+            Reason::Quarantined | Reason::Duplicate | Reason::KeptAtSite => {
+                account.frontier.observe_range(from, to)
+            }
         };
         match counted {
             Ok(new) => {
                 account.changed |= new > 0;
                 match tombstone.reason {
                     Reason::Lost(_) => self.tally.lost += new,
-                    Reason::Quarantined | Reason::Duplicate => self.tally.accounted += new,
+                    Reason::Quarantined | Reason::Duplicate | Reason::KeptAtSite => {
+                        self.tally.accounted += new;
+                    }
                 }
                 self.tally.tombstones += 1;
                 Ok(())

@@ -7,11 +7,16 @@ use crate::site::{Site, TABLES};
 const PAGE: &str = include_str!("../../../../docs/spec/edge-tables.md");
 
 /// The documented columns of the site's tables.
-const CONTRACT: [(&str, &str); 4] = [
+const CONTRACT: [(&str, &str); 5] = [
     (
         "telemetry_raw",
         "id tenant_id farm_id barn_id device_id occurred_at metric_type metric_value unit \
          ingested_at",
+    ),
+    (
+        "telemetry_agg",
+        "id tenant_id device_id window bucket_start_at bucket_end_at metric_type avg_value \
+         min_value max_value count",
     ),
     ("ingress_dedupe", "tenant_id event_id first_seen_at"),
     (
@@ -50,6 +55,7 @@ async fn every_documented_column_and_index_is_there() {
     for (table, index) in [
         ("telemetry_raw", "(tenant_id, device_id, occurred_at DESC)"),
         ("telemetry_raw", "(tenant_id, occurred_at DESC)"),
+        ("telemetry_agg", "(tenant_id, device_id, \"window\", bucket_start_at DESC"),
         ("ingress_dedupe", "(tenant_id, event_id)"),
         ("ingress_dedupe", "(first_seen_at)"),
         ("sync_outbox", "(id)"),

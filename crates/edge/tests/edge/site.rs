@@ -14,8 +14,11 @@ use testkit::Database;
 /// How long anything may take on a busy machine before a test says that it does not happen.
 pub(crate) const LONG: Duration = Duration::from_secs(30);
 
-pub(crate) const TABLES: [&str; 9] = [
+pub(crate) const TABLES: [&str; 12] = [
     "telemetry_raw",
+    "telemetry_agg",
+    "telemetry_dirty",
+    "telemetry_series",
     "ingress_dedupe",
     "sync_outbox",
     "ledger_frontier",

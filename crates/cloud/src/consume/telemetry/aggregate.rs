@@ -72,7 +72,8 @@ const FROM_SHORTER: &str = "SELECT sum(r.sample_count)::bigint AS n, sum(r.sum_v
          AND r.bucket_start >= k.bucket_start
          AND r.bucket_start < k.bucket_start + make_interval(secs => $7)";
 
-/// Readings are added and never taken away, so a bucket whose count is the same is the same.
+/// Readings are added and never taken away, so a bucket whose count is the same is the same, and one of fewer is older, or was made from
+/// fewer readings than the edge had when it sent its own (see `from_edge`).
 fn store(source: &str) -> String {
     format!(
         "INSERT INTO telemetry_aggregate AS t (aggregation_window, tenant_id, device_id,
@@ -93,7 +94,7 @@ fn store(source: &str) -> String {
              max_value = excluded.max_value, version = t.version + 1, updated_at = now(),
              changed_since = CASE WHEN $8 THEN coalesce(t.changed_since, excluded.changed_since) END,
              publish_at = CASE WHEN $8 THEN coalesce(t.publish_at, excluded.publish_at) END
-         WHERE t.sample_count <> excluded.sample_count
+         WHERE excluded.sample_count > t.sample_count
          RETURNING tenant_id, device_id, metric_type, unit, bucket_start, changed_since,
              clock_timestamp()"
     )

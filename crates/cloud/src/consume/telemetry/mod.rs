@@ -3,6 +3,7 @@
 
 mod aggregate;
 pub mod debounce;
+mod from_edge;
 mod journal;
 mod publish;
 mod readings;
@@ -27,6 +28,7 @@ impl Store for Telemetry {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         readings::insert(&transaction, events).await?;
+        from_edge::upsert(&transaction, events).await?;
         session::upsert(&transaction, "weighvision_session", events).await?;
         session::expect_results(&transaction, events).await?;
         session::cancel(&transaction, events).await?;

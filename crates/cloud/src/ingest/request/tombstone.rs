@@ -67,6 +67,8 @@ pub enum Reason {
     Quarantined,
     /// The edge received it as an event that it had under another sequence: the range is received.
     Duplicate,
+    /// The edge received readings that stay at the site by configuration: the range is received.
+    KeptAtSite,
 }
 
 impl Reason {
@@ -76,6 +78,7 @@ impl Reason {
             Reason::Lost(reason) => reason.as_str(),
             Reason::Quarantined => "quarantined",
             Reason::Duplicate => "duplicate",
+            Reason::KeptAtSite => "kept_at_site",
         }
     }
 }
@@ -87,6 +90,7 @@ impl std::str::FromStr for Reason {
         match text {
             "quarantined" => Ok(Reason::Quarantined),
             "duplicate" => Ok(Reason::Duplicate),
+            "kept_at_site" => Ok(Reason::KeptAtSite),
             other => other.parse().map(Reason::Lost),
         }
     }

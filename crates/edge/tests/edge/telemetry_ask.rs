@@ -1,0 +1,452 @@
+//! The API of telemetry: who may ask and write, what is answered, and what is said when it is not.
+
+use api::tokens::{self, NewToken, Role, Tenants};
+use edge::Edge;
+use edge::config::TelemetrySync;
+use event::id::{DeviceId, EventId, TenantId};
+use event::wire::{Gap, GapReason};
+use jiff::{SignedDuration, Timestamp};
+use reqwest::Response;
+use serde_json::{Value, json};
+use testkit::eventually;
+
+use crate::site::{LONG, Site, config, http, start};
+use crate::telemetry::{aggregator, at, measured, numbered, reading};
+
+/// Someone with a token.
+struct Asker {
+    base: String,
+    token: String,
+}
+
+impl Asker {
+    async fn new(site: &Site, edge: &Edge, role: Role, tenants: Tenants) -> Asker {
+        let new = NewToken { name: "anna".to_owned(), role, tenants, expires_at: None };
+        let (_, token) = tokens::create(&site.client().await, &new).await.unwrap();
+        Asker {
+            base: format!("http://{}/api/v1/telemetry", edge.http()),
+            token: token.expose().to_owned(),
+        }
+    }
+
+    async fn send(&self, path: &str) -> Response {
+        let request = http().get(format!("{}{path}", self.base)).bearer_auth(&self.token);
+        request.send().await.unwrap()
+    }
+
+    async fn get(&self, path: &str) -> (u16, Value) {
+        let answer = self.send(path).await;
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+
+    async fn post(&self, body: &Value) -> (u16, Value) {
+        let request = http().post(format!("{}/readings", self.base)).bearer_auth(&self.token);
+        let answer = request.json(body).send().await.unwrap();
+        (answer.status().as_u16(), answer.json().await.unwrap())
+    }
+}
+
+/// An edge that computes only when a test says so.
+async fn quiet(site: &Site) -> Edge {
+    let pairs = [("ROLES", "telemetry"), ("TELEMETRY_SETTLE", "10m")];
+    start(&config(site.database.url(), &pairs)).await
+}
+
+fn asked(device: DeviceId, rest: &str) -> String {
+    format!("?device_id={device}&metric_type=temperature&{rest}")
+}
+
+const DAY: &str = "from=2026-02-01T00:00:00Z&to=2026-02-02T00:00:00Z";
+
+#[tokio::test]
+async fn a_range_is_answered_at_each_resolution_page_by_page_and_as_csv() {
+    let site = Site::new("ask_range").await;
+    let edge = quiet(&site).await;
+    let node = site.enroll("barn-1").await;
+    let device = DeviceId::mint();
+    let time = |text| at(&format!("2026-02-01T{text}Z"));
+    let events = [
+        reading(device, time("10:00:00"), 20.0, "GOOD"),
+        reading(device, time("10:00:30.25"), 21.5, "GOOD"),
+        measured(device, time("10:01:00"), "temperature", -0.1, "C, \"moist\"", "UNCERTAIN"),
+        reading(device, time("11:30:00"), 1e21, "BAD"),
+        reading(device, time("11:30:00"), 23.0, "GOOD"),
+        measured(device, time("10:00:10"), "humidity", 61.0, "%", "GOOD"),
+    ];
+    let ids: Vec<Value> = events
+        .iter()
+        .map(|event| serde_json::from_str::<Value>(event).unwrap()["event_id"].clone())
+        .collect();
+    let ids: Vec<&str> = ids.iter().map(|id| id.as_str().unwrap()).collect();
+    site.ingest(&[node.batch(&numbered(1, events), &[])]).await;
+    aggregator(&site, TelemetrySync::Raw).work_off().await.unwrap();
+    let anna = Asker::new(&site, &edge, Role::Viewer, Tenants::Only(vec![node.tenant])).await;
+
+    let csv = async |rest: &str| {
+        let answer = anna.send(&asked(device, rest)).await;
+        assert_eq!(answer.status(), 200);
+        assert_eq!(answer.headers()["content-type"], "text/csv; charset=utf-8");
+        assert_eq!(answer.headers()["x-holdfast-gaps"], "0");
+        answer.text().await.unwrap()
+    };
+    let raw = format!(
+        "occurred_at,metric_type,metric_value,unit,quality,event_id\r\n\
+         2026-02-01T10:00:00Z,temperature,20,C,GOOD,{}\r\n\
+         2026-02-01T10:00:30.25Z,temperature,21.5,C,GOOD,{}\r\n\
+         2026-02-01T10:01:00Z,temperature,-0.1,\"C, \"\"moist\"\"\",UNCERTAIN,{}\r\n\
+         2026-02-01T11:30:00Z,temperature,1000000000000000000000,C,BAD,{}\r\n\
+         2026-02-01T11:30:00Z,temperature,23,C,GOOD,{}\r\n",
+        ids[0], ids[1], ids[2], ids[3], ids[4]
+    );
+    assert_eq!(csv(&format!("{DAY}&resolution=raw&format=csv")).await, raw);
+    let minutes = "bucket_start_at,bucket_end_at,metric_type,avg_value,min_value,max_value,count,unit,version\r\n\
+         2026-02-01T10:00:00Z,2026-02-01T10:01:00Z,temperature,20.75,20,21.5,2,C,1\r\n\
+         2026-02-01T10:01:00Z,2026-02-01T10:02:00Z,temperature,-0.1,-0.1,-0.1,1,\"C, \"\"moist\"\"\",1\r\n\
+         2026-02-01T11:30:00Z,2026-02-01T11:31:00Z,temperature,23,23,23,1,C,1\r\n";
+    assert_eq!(csv(&format!("{DAY}&format=csv")).await, minutes, "a day is shown by minutes");
+    let two = minutes.lines().take(2).map(|line| format!("{line}\r\n")).collect::<String>();
+    assert_eq!(csv(&format!("{DAY}&format=csv&limit=1")).await, two);
+
+    // Pages of one point each bring what one page brings.
+    for resolution in ["auto", "raw", "1m", "1h", "1d"] {
+        let all = anna.get(&asked(device, &format!("{DAY}&resolution={resolution}"))).await;
+        assert_eq!(all.0, 200, "{}", all.1);
+        let (mut points, mut after) = (Vec::new(), String::new());
+        loop {
+            let rest = format!("{DAY}&resolution={resolution}&limit=1{after}");
+            let (status, page) = anna.get(&asked(device, &rest)).await;
+            assert_eq!(status, 200, "{page}");
+            points.extend(page["points"].as_array().unwrap().clone());
+            match page["next"].as_str() {
+                Some(next) => after = format!("&after={next}"),
+                None => break,
+            }
+        }
+        assert_eq!(&Value::Array(points), &all.1["points"], "{resolution}");
+    }
+    let (_, hours) = anna.get(&asked(device, &format!("{DAY}&resolution=1h"))).await;
+    assert_eq!(hours["points"][1]["avg_value"], 23.0);
+    assert_eq!(
+        (&hours["points"][0]["unit"], &hours["next"]),
+        (&json!("C, \"moist\""), &Value::Null)
+    );
+    let auto = async |to: &str| {
+        let (_, page) =
+            anna.get(&asked(device, &format!("from=2026-02-01T00:00:00Z&to={to}"))).await;
+        page["resolution"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(auto("2026-02-01T01:00:00Z").await, "raw");
+    assert_eq!(auto("2026-02-03T00:00:00Z").await, "1m");
+    assert_eq!(auto("2026-03-01T00:00:00Z").await, "1h");
+    assert_eq!(auto("2027-02-01T00:00:00Z").await, "1d");
+
+    let (_, series) = anna.get("/series?limit=1").await;
+    let wanted = json!({"device_id": device, "metric_type": "humidity", "unit": "%",
+        "first_at": "2026-02-01T10:00:10Z", "last_at": "2026-02-01T10:00:10Z"});
+    assert_eq!(series["items"], json!([wanted]));
+    let next = series["next"].as_str().unwrap();
+    let (_, series) = anna.get(&format!("/series?limit=1&after={next}")).await;
+    assert_eq!(
+        (&series["items"][0]["metric_type"], &series["next"]),
+        (&json!("temperature"), &Value::Null)
+    );
+    // A reading that no minute was computed for yet is the latest all the same.
+    let newer = reading(device, time("12:00:00"), 24.0, "BAD");
+    site.ingest(&[node.batch(&[(7, newer)], &[])]).await;
+    let (_, latest) = anna.get("/latest?metric_type=temperature").await;
+    let item = &latest["items"][0];
+    assert_eq!((&item["metric_value"], &item["quality"]), (&json!(24.0), &json!("BAD")));
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn tenants_and_roles_are_kept_apart() {
+    let site = Site::new("ask_tenants").await;
+    let edge = quiet(&site).await;
+    let (ours, theirs) = (site.enroll("barn-1").await, site.enroll("barn-2").await);
+    // The same device id in both tenants: only the tenant tells them apart.
+    let device = DeviceId::mint();
+    let time = at("2026-02-01T10:00:00Z");
+    site.ingest(&[ours.batch(&[(1, reading(device, time, 1.0, "GOOD"))], &[])]).await;
+    site.ingest(&[theirs.batch(&[(1, reading(device, time, 2.0, "GOOD"))], &[gap_at(2, 3)])]).await;
+    aggregator(&site, TelemetrySync::Raw).work_off().await.unwrap();
+    let only = |tenant: TenantId| Tenants::Only(vec![tenant]);
+    let (us, them) = (ours.tenant, theirs.tenant);
+    let paths = |tenant: &str| {
+        ["raw", "1m", "1h", "1d"]
+            .map(|resolution| asked(device, &format!("{DAY}&resolution={resolution}{tenant}")))
+            .into_iter()
+            .chain([format!("/latest?limit=5{tenant}"), format!("/series?limit=5{tenant}")])
+            .collect::<Vec<_>>()
+    };
+    for role in [Role::Viewer, Role::Operator, Role::Admin] {
+        let anna = Asker::new(&site, &edge, role, only(us)).await;
+        for path in paths("") {
+            let (status, page) = anna.get(&path).await;
+            assert_eq!(status, 200, "{page}");
+            let items = page["points"].as_array().or(page["items"].as_array()).unwrap();
+            assert_eq!(items.len(), 1, "{path} {page}");
+            assert!(!page.to_string().contains("2.0"), "{page}");
+            assert_eq!(page["gaps"].as_array().map_or(0, Vec::len), 0, "their gap is not ours");
+        }
+        for path in paths(&format!("&tenant_id={them}")) {
+            let (status, page) = anna.get(&path).await;
+            assert_eq!((status, &page["error"]["field"]), (403, &json!("tenant_id")), "{path}");
+        }
+        let csv =
+            anna.send(&asked(device, &format!("{DAY}&format=csv"))).await.text().await.unwrap();
+        assert_eq!(csv.lines().count(), 2);
+    }
+    let all = Asker::new(&site, &edge, Role::Viewer, Tenants::All).await;
+    let (status, page) = all.get(&asked(device, DAY)).await;
+    assert_eq!((status, &page["error"]["field"]), (400, &json!("tenant_id")), "{page}");
+    let (status, page) = all.get(&asked(device, &format!("{DAY}&tenant_id={them}"))).await;
+    assert_eq!((status, page["gaps"].as_array().unwrap().len()), (200, 1));
+    let machine = Asker::new(&site, &edge, Role::Edge, only(us)).await;
+    for path in paths("") {
+        assert_eq!(machine.get(&path).await.0, 403, "{path}");
+    }
+
+    // Writing: machines and people who act, for their own tenants.
+    let body = |tenant: Value| {
+        json!({"readings": [{"event_id": EventId::mint(), "event_type": "telemetry.ingested",
+            "tenant_id": tenant, "device_id": device, "occurred_at": time,
+            "payload": {"metric_type": "temperature", "metric_value": 5.0, "unit": "C"}}]})
+    };
+    for (role, wanted) in
+        [(Role::Edge, 200), (Role::Operator, 200), (Role::Admin, 200), (Role::Viewer, 403)]
+    {
+        let asker = Asker::new(&site, &edge, role, only(us)).await;
+        for tenant in [json!(us), Value::Null] {
+            assert_eq!(asker.post(&body(tenant)).await.0, wanted, "{role:?}");
+        }
+        let (status, said) = asker.post(&body(json!(them))).await;
+        assert_eq!(status, 403, "{said}");
+    }
+    let written = "SELECT count(*) FROM telemetry_raw WHERE metric_value = 5 AND tenant_id = ";
+    assert_eq!(site.number(&format!("{written} '{us}'")).await, 6);
+    assert_eq!(site.number(&format!("{written} '{them}'")).await, 0);
+    edge.stop().await;
+}
+
+fn gap_at(from: u64, to: u64) -> Gap {
+    let (first, last) = (at("2026-02-01T12:00:00Z"), at("2026-02-01T12:10:00Z"));
+    Gap::new(from, to, Some(first), Some(last), GapReason::DropOldest).unwrap()
+}
+
+#[tokio::test]
+async fn known_gaps_are_marked_until_what_was_lost_arrives() {
+    let site = Site::new("ask_gaps").await;
+    let edge = quiet(&site).await;
+    let node = site.enroll("barn-1").await;
+    let device = node.enrolled.device_id;
+    let gaps = [gap_at(2, 9), Gap::new(20, 20, None, None, GapReason::Corrupt).unwrap()];
+    let time = at("2026-02-01T10:00:00Z");
+    let event = |second| reading(device, time + SignedDuration::from_secs(second), 1.0, "GOOD");
+    // One record in quarantine: nothing of it is lost, so it is no gap.
+    let records = [(1, event(1)), (10, event(2)), (11, "{}".to_owned())];
+    site.ingest(&[node.batch(&records, &gaps)]).await;
+    let anna = Asker::new(&site, &edge, Role::Viewer, Tenants::Only(vec![node.tenant])).await;
+    let shown = async |rest: &str| {
+        let (status, page) = anna.get(&asked(device, rest)).await;
+        assert_eq!(status, 200, "{page}");
+        let mut gaps = page["gaps"].as_array().unwrap().clone();
+        gaps.sort_by_key(|gap| gap["from_seq"].as_i64());
+        gaps
+    };
+    let all = shown(DAY).await;
+    let wanted = json!({"stream": "barn-1", "epoch": node.epoch, "from_seq": 2, "to_seq": 9,
+        "lost": 8, "from": "2026-02-01T12:00:00Z", "to": "2026-02-01T12:10:00Z",
+        "reason": "drop_oldest", "origin": "node"});
+    assert_eq!(all[0], wanted);
+    assert_eq!(
+        (all.len(), &all[1]["reason"], &all[1]["from"]),
+        (2, &json!("corrupt"), &Value::Null)
+    );
+    let before = shown("from=2026-02-01T10:00:00Z&to=2026-02-01T11:00:00Z").await;
+    assert_eq!(before.len(), 1, "only the one whose time is not known");
+    let csv = anna.send(&asked(device, &format!("{DAY}&format=csv"))).await;
+    assert_eq!(csv.headers()["x-holdfast-gaps"], "2");
+
+    site.ingest(&[node.batch(&[(4, event(3)), (5, event(4))], &[])]).await;
+    assert_eq!(shown(DAY).await[0]["lost"], 6);
+    let rest: Vec<_> = (2..=9u64).map(|seq| (seq, event(10 + seq.cast_signed()))).collect();
+    site.ingest(&[node.batch(&rest, &[])]).await;
+    assert_eq!(shown(DAY).await.len(), 1, "what arrived after all is no gap");
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_read_is_refused_and_named() {
+    let site = Site::new("ask_bad").await;
+    let edge = quiet(&site).await;
+    let tenant = TenantId::mint();
+    let anna = Asker::new(&site, &edge, Role::Admin, Tenants::Only(vec![tenant])).await;
+    let device = DeviceId::mint();
+    let good = format!("device_id={device}&metric_type=temperature&{DAY}");
+    for (path, field) in [
+        (format!("?metric_type=temperature&{DAY}"), "device_id"),
+        (format!("?device_id={device}&{DAY}"), "metric_type"),
+        (format!("?device_id={device}&metric_type=t"), "from"),
+        (format!("?device_id=7&metric_type=t&{DAY}"), "device_id"),
+        (format!("?device_id={device}&metric_type=T&{DAY}"), "metric_type"),
+        (format!("?{good}&resolution=5m"), "resolution"),
+        (format!("?{good}&limit=0"), "limit"),
+        (format!("?{good}&limit=10001"), "limit"),
+        (format!("?{good}&after=1h"), "after"),
+        (format!("?{good}&resolution=1m&after=1h.5"), "after"),
+        (format!("?{good}&format=xml"), "format"),
+        (format!("?{good}&format=csv&after=1h.5"), "after"),
+        (format!("?{good}&reslution=raw"), "reslution"),
+        (format!("?{good}&limit=5&limit=6"), "limit"),
+        (format!("?{good}&tenant_id=x"), "tenant_id"),
+        (asked(device, "from=now"), "from"),
+        (asked(device, "from=2026-02-01"), "from"),
+        (asked(device, "from=2026-02-02T00:00:00Z&to=2026-02-01T00:00:00Z"), "to"),
+        (asked(device, "from=2001-01-01T00:00:00Z&to=2026-02-01T00:00:00Z"), "from"),
+        ("/series?limit=1001".to_owned(), "limit"),
+        ("/latest?after=x".to_owned(), "after"),
+        ("/latest?from=x".to_owned(), "from"),
+    ] {
+        let (status, said) = anna.get(&path).await;
+        assert_eq!((status, &said["error"]["field"]), (400, &json!(field)), "{path} {said}");
+    }
+    let sound = || {
+        json!({"event_id": EventId::mint(), "event_type": "telemetry.ingested",
+            "device_id": device, "occurred_at": "2026-02-01T10:00:00Z",
+            "payload": {"metric_type": "temperature", "metric_value": 5.0, "unit": "C"}})
+    };
+    let with = |name: &str, value: Value| {
+        let mut reading = sound();
+        match name.strip_prefix("payload.") {
+            Some(name) => reading["payload"][name] = value,
+            None => reading[name] = value,
+        }
+        json!({"readings": [sound(), reading]})
+    };
+    for (body, field) in [
+        (json!({"readings": []}), "readings"),
+        (json!({"reading": [sound()]}), "readings"),
+        (json!([sound()]), "readings"),
+        (with("event_id", json!(7)), "readings[1].event_id"),
+        (with("event_type", json!("alarm.raised")), "readings[1].event_type"),
+        (with("device_id", Value::Null), "readings[1].device_id"),
+        (with("occurred_at", json!("today")), "readings[1].occurred_at"),
+        (with("payload.metric_value", json!("5")), "readings[1].payload.metric_value"),
+        (with("payload.unit", json!("")), "readings[1].payload.unit"),
+        (with("payload.quality", json!("FINE")), "readings[1].payload.quality"),
+    ] {
+        let (status, said) = anna.post(&body).await;
+        assert_eq!((status, &said["error"]["field"]), (400, &json!(field)), "{said}");
+    }
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 0, "nothing was stored");
+    assert_eq!(site.number("SELECT count(*) FROM ingress_quarantine").await, 0);
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn readings_by_token_are_stored_once_like_bare_events() {
+    let site = Site::new("ask_ingest").await;
+    let edge = quiet(&site).await;
+    let (tenant, other) = (TenantId::mint(), TenantId::mint());
+    let anna = Asker::new(&site, &edge, Role::Edge, Tenants::Only(vec![tenant])).await;
+    let device = DeviceId::mint();
+    let reading = |id: EventId, value: f64| {
+        json!({"event_id": id, "event_type": "telemetry.ingested", "device_id": device,
+            "occurred_at": "2026-02-01T10:00:00Z",
+            "payload": {"metric_type": "temperature", "metric_value": value, "unit": "C"}})
+    };
+    let ids: Vec<EventId> = (0..3).map(|_| EventId::mint()).collect();
+    let body =
+        json!({"readings": [reading(ids[0], 1.0), reading(ids[1], 2.0), reading(ids[0], 1.0)]});
+    let (status, said) = anna.post(&body).await;
+    assert_eq!((status, said), (200, json!({"stored": 2, "duplicate": 1, "quarantined": 0})));
+    let before = site.snapshot().await;
+    let (_, said) = anna.post(&body).await;
+    assert_eq!(said, json!({"stored": 0, "duplicate": 3, "quarantined": 0}));
+    let after = site.snapshot().await;
+    for (before, after) in before.iter().zip(&after).filter(|((name, _), _)| *name != "devices") {
+        assert_eq!(before, after);
+    }
+    // An id that is another tenant's.
+    let theirs = Asker::new(&site, &edge, Role::Edge, Tenants::Only(vec![other])).await;
+    let (_, said) = theirs.post(&json!({"readings": [reading(ids[0], 1.0)]})).await;
+    assert_eq!(said, json!({"stored": 0, "duplicate": 0, "quarantined": 1}));
+    assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 2, "they go to the cloud");
+    aggregator(&site, TelemetrySync::Raw).work_off().await.unwrap();
+    let viewer = Asker::new(&site, &edge, Role::Viewer, Tenants::Only(vec![tenant])).await;
+    let (_, page) = viewer.get(&asked(device, &format!("{DAY}&resolution=1d"))).await;
+    assert_eq!(page["points"][0]["avg_value"], 1.5);
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn a_range_is_read_by_the_index() {
+    let site = Site::new("ask_index").await;
+    let edge = quiet(&site).await;
+    let client = site.client().await;
+    let (tenant, device) = (TenantId::mint(), DeviceId::mint());
+    // Twenty devices over four days, this one among them.
+    let fill = "WITH d AS (SELECT CASE n WHEN 1 THEN $2 ELSE gen_random_uuid() END AS device
+            FROM generate_series(1, 20) n)
+        INSERT INTO telemetry_agg (id, tenant_id, device_id, \"window\", bucket_start_at,
+            bucket_end_at, metric_type, avg_value, min_value, max_value, count, sum_value, unit, readings)
+        SELECT gen_random_uuid(), $1, device, '1m', at, at + interval '1 minute', 'temperature',
+            1, 1, 1, 1, 1, 'C', 1
+        FROM d, generate_series('2026-02-01Z'::timestamptz, '2026-02-04Z', '1 minute') at";
+    client.execute(fill, &[&tenant.uuid(), &device.uuid()]).await.unwrap();
+    let copy = "INSERT INTO telemetry_raw (id, tenant_id, device_id, occurred_at, metric_type,
+            metric_value, unit)
+        SELECT id, tenant_id, device_id, bucket_start_at, metric_type, avg_value, unit FROM telemetry_agg";
+    client.execute(copy, &[]).await.unwrap();
+    client.batch_execute("ANALYZE telemetry_agg; ANALYZE telemetry_raw").await.unwrap();
+    let scans = async |column: &str| {
+        site.number(&format!(
+            "SELECT coalesce(sum({column}), 0)::bigint FROM pg_stat_user_tables
+             WHERE relname IN ('telemetry_raw_2026_02', 'telemetry_agg_2026_02')"
+        ))
+        .await
+    };
+    let anna = Asker::new(&site, &edge, Role::Viewer, Tenants::Only(vec![tenant])).await;
+    // Counts of the server come a moment after the fact: until those of the preparation stand.
+    eventually(LONG, "the preparation is counted", async || scans("seq_scan").await > 0)
+        .await
+        .unwrap();
+    let (read, rows) = (scans("seq_scan").await, scans("idx_tup_fetch").await);
+    for resolution in ["raw", "1m"] {
+        let rest = format!("{DAY}&resolution={resolution}");
+        let (_, page) = anna.get(&asked(device, &rest)).await;
+        assert_eq!(page["points"].as_array().unwrap().len(), 1_440, "{page}");
+    }
+    eventually(LONG, "the index was read", async || scans("idx_tup_fetch").await > rows + 2_000)
+        .await
+        .unwrap();
+    assert_eq!(scans("seq_scan").await, read, "and nothing was read through");
+    assert!(scans("idx_tup_fetch").await < rows + 5_000, "nor more than was asked for");
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn the_role_keeps_aggregates_right_by_itself() {
+    let site = Site::new("ask_role").await;
+    let pairs = [("ROLES", "telemetry"), ("TELEMETRY_SETTLE", "0ms")];
+    let edge = start(&config(site.database.url(), &pairs)).await;
+    let tenant = TenantId::mint();
+    let anna = Asker::new(&site, &edge, Role::Admin, Tenants::Only(vec![tenant])).await;
+    let device = DeviceId::mint();
+    let then = Timestamp::now() - SignedDuration::from_hours(72);
+    let body = json!({"readings": [{"event_id": EventId::mint(),
+        "event_type": "telemetry.ingested", "device_id": device, "occurred_at": then,
+        "payload": {"metric_type": "temperature", "metric_value": 5.0, "unit": "C"}}]});
+    assert_eq!(anna.post(&body).await.0, 200);
+    let from = then - SignedDuration::from_hours(48);
+    let path = asked(device, &format!("from={from}&resolution=1d"));
+    eventually(LONG, "the day is there", async || {
+        let (_, page) = anna.get(&path).await;
+        if page["points"][0]["count"] == 1 { Ok(()) } else { Err(page) }
+    })
+    .await
+    .unwrap();
+    assert!(edge.metrics().render().contains("holdfast_telemetry_changed_total{window=\"1d\"} 1"));
+    edge.stop().await;
+}
