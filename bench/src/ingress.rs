@@ -78,13 +78,14 @@ fn measure(runtime: &Runtime, site: &Site) -> Result<Vec<Row>> {
 type TimeOf = fn(&Timings) -> std::time::Duration;
 
 /// The steps of a transaction, by the table they write.
-const STEPS: [(&str, TimeOf); 7] = [
+const STEPS: [(&str, TimeOf); 8] = [
     ("cost_of_frontier_lock", |t| t.lock),
     ("cost_of_ingress_dedupe", |t| t.dedupe + t.decide),
     ("cost_of_sync_outbox", |t| t.outbox),
     ("cost_of_telemetry_raw", |t| t.telemetry),
     ("cost_of_ledger", |t| t.ledger),
     ("cost_of_nodes_and_devices", |t| t.rest),
+    ("cost_of_telemetry_dirty", |t| t.mark),
     ("cost_of_commit", |t| t.commit),
 ];
 
@@ -130,7 +131,7 @@ impl Site {
     async fn empty(&self) -> Result<()> {
         self.client
             .batch_execute(
-                "TRUNCATE telemetry_raw, ingress_dedupe, sync_outbox, devices, ledger_frontier, ledger_block",
+                "TRUNCATE telemetry_raw, telemetry_dirty, ingress_dedupe, sync_outbox, devices, ledger_frontier, ledger_block",
             )
             .await?;
         Ok(self.client.batch_execute("CHECKPOINT").await?)

@@ -22,6 +22,7 @@ mod row;
 mod spool_append;
 mod spool_recovery;
 mod spool_sqlite;
+mod telemetry;
 
 use std::io::Write as _;
 use std::process::ExitCode;
@@ -43,6 +44,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("ingress", ingress::run),
     ("http_ingest", http_ingest::run),
     ("end_to_end", end_to_end::run),
+    ("telemetry", telemetry::run),
     ("outbox_drain", outbox_drain::run),
     ("retention_claim", retention::run),
     ("bus_publish", bus_publish::run),

@@ -28,7 +28,8 @@ struct FromEdge {
     sum_value: f64,
 }
 
-const UPSERT: &str = "INSERT INTO telemetry_aggregate AS t (aggregation_window, tenant_id, device_id,
+const UPSERT: &str =
+    "INSERT INTO telemetry_aggregate AS t (aggregation_window, tenant_id, device_id,
          metric_type, unit, bucket_start, farm_id, barn_id, sample_count, sum_value, avg_value,
          min_value, max_value)
      SELECT * FROM unnest($1::text[], $2::uuid[], $3::uuid[], $4::text[], $5::text[],
@@ -78,9 +79,8 @@ pub(super) async fn upsert(
         return Ok(());
     }
     let rows: Vec<&(&Event, FromEdge)> = picked.values().collect();
-    let of = |get: fn(&FromEdge) -> f64| -> Vec<f64> {
-        rows.iter().map(|(_, row)| get(row)).collect()
-    };
+    let of =
+        |get: fn(&FromEdge) -> f64| -> Vec<f64> { rows.iter().map(|(_, row)| get(row)).collect() };
     let windows: Vec<&str> = rows.iter().map(|(_, row)| row.aggregation_window.as_str()).collect();
     let tenants: Vec<Uuid> = picked.keys().map(|key| key.0).collect();
     let devices: Vec<Uuid> = picked.keys().map(|key| key.2).collect();
