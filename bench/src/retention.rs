@@ -85,7 +85,8 @@ impl Site {
         let address = pg::Options::new(server.url("site"));
         edge::migrate(&address).await?;
         let url = address.url.clone();
-        let config = edge::Config::load(None, |name| (name == "DATABASE_URL").then(|| url.clone()))?;
+        let config =
+            edge::Config::load(None, |name| (name == "DATABASE_URL").then(|| url.clone()))?;
         let retention = Retention::new(&config, None);
         Ok(Site { client: pg::connect(&address).await?, address, retention })
     }

@@ -6,8 +6,8 @@
 
 mod inference;
 mod keys;
-mod retention;
 mod media;
+mod retention;
 mod role;
 mod sync;
 mod telemetry;
@@ -22,8 +22,8 @@ use settings::{Secret, Section};
 
 pub use inference::Inference;
 pub use keys::{KEYS, SECTION};
-pub use retention::{MinFree, Retention};
 pub use media::{Media, Orphans};
+pub use retention::{MinFree, Retention};
 pub use role::Role;
 pub use sync::Sync;
 pub use telemetry::{Telemetry, TelemetrySync};

@@ -90,7 +90,9 @@ fn shown(estimate: &Estimate) -> String {
     for (place, bytes) in &estimate.totals {
         totals.add_row([(*place).to_owned(), amount(*bytes)]);
     }
-    format!("{lines}\n\n{totals}\n\nGood to about a quarter. Plan for twice that: a vacuum, an index that is built anew and a backup need room too.\n")
+    format!(
+        "{lines}\n\n{totals}\n\nGood to about a quarter. Plan for twice that: a vacuum, an index that is built anew and a backup need room too.\n"
+    )
 }
 
 fn rate(text: &str) -> Result<f64, String> {

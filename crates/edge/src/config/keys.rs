@@ -14,7 +14,8 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &joined::<{ OWN.len() + PARTS }>(&[OWN, &inference::KEYS, &retention::KEYS, &media::KEYS]);
+pub const KEYS: &[Key] =
+    &joined::<{ OWN.len() + PARTS }>(&[OWN, &inference::KEYS, &retention::KEYS, &media::KEYS]);
 
 /// How many keys the parts bring.
 const PARTS: usize = inference::KEYS.len() + retention::KEYS.len() + media::KEYS.len();

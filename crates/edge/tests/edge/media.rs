@@ -149,11 +149,17 @@ async fn what_cannot_be_media_is_refused_with_its_field() {
         let mut wish = sound.clone();
         wish[field] = value.clone();
         let (status, said) = camera.post("/media", wish).await;
-        assert_eq!((status.as_u16(), &said["error"]["field"]), (400, &json!(field)), "{value}: {said}");
+        assert_eq!(
+            (status.as_u16(), &said["error"]["field"]),
+            (400, &json!(field)),
+            "{value}: {said}"
+        );
     }
     assert_eq!(place.number("SELECT count(*) FROM media_objects").await, 0);
     for id in ["..", "%2e%2e", "a%2Fb", "..%2f..%2fetc", "0", &"a".repeat(5_000)] {
-        for (method, rest) in [(Method::GET, ""), (Method::GET, "/url"), (Method::POST, "/complete")] {
+        for (method, rest) in
+            [(Method::GET, ""), (Method::GET, "/url"), (Method::POST, "/complete")]
+        {
             let (status, _) = camera.ask(method, &format!("/media/{id}{rest}"), Value::Null).await;
             assert!([404, 405, 414].contains(&status.as_u16()), "{id} {rest}: {status}");
         }
@@ -268,7 +274,8 @@ async fn the_table_is_as_documented() {
     let documented = "id tenant_id farm_id barn_id device_id session_id bucket object_key etag \
         mime_type size_bytes captured_at created_at";
     for table in ["media_objects", "media_uploads"] {
-        let query = "SELECT column_name::text FROM information_schema.columns WHERE table_name = $1::text";
+        let query =
+            "SELECT column_name::text FROM information_schema.columns WHERE table_name = $1::text";
         let rows = client.query(query, &[&table]).await.unwrap();
         let columns: Vec<String> = rows.iter().map(|row| row.get(0)).collect();
         for column in &columns {
@@ -280,7 +287,8 @@ async fn the_table_is_as_documented() {
             }
         }
     }
-    let query = "SELECT string_agg(indexdef, ' ') FROM pg_indexes WHERE tablename = 'media_objects'";
+    let query =
+        "SELECT string_agg(indexdef, ' ') FROM pg_indexes WHERE tablename = 'media_objects'";
     let indexes = site.text(query).await;
     for index in ["(tenant_id, session_id)", "(tenant_id, device_id, captured_at DESC)"] {
         assert!(indexes.contains(index), "{index} in {indexes}");

@@ -77,7 +77,10 @@ async fn an_object_that_is_not_as_announced_never_becomes_media() {
         assert_eq!(place.number(stored).await, 0);
         assert_eq!(place.number("SELECT count(*) FROM sync_outbox").await, 0);
         let counted = edge.metrics().render();
-        assert!(counted.contains("holdfast_media_uploads_total{outcome=\"refused\"} 3"), "{counted}");
+        assert!(
+            counted.contains("holdfast_media_uploads_total{outcome=\"refused\"} 3"),
+            "{counted}"
+        );
         edge.stop().await;
     }
 }
@@ -106,7 +109,8 @@ async fn many_completions_at_once_make_one_event() {
     let promised = camera.upload(&image(1_000)).await;
     let mut asking = tokio::task::JoinSet::new();
     for at in 0..16 {
-        let (camera, promised) = (if at % 2 == 0 { camera.clone() } else { other.clone() }, promised.clone());
+        let (camera, promised) =
+            (if at % 2 == 0 { camera.clone() } else { other.clone() }, promised.clone());
         asking.spawn(async move { camera.complete(&promised).await });
     }
     for (status, said) in asking.join_all().await {
@@ -136,7 +140,11 @@ async fn a_store_that_is_away_is_no_verdict() {
     assert!(!said.to_string().contains("canary"), "{said}");
     assert!(edge::media::sweep::once(&place.config, false).await.is_err());
     let states = "SELECT string_agg(status, ' ' ORDER BY created_at) FROM media_objects";
-    assert_eq!(place.site.text(states).await, "pending stored", "nothing is missing, nothing removed");
+    assert_eq!(
+        place.site.text(states).await,
+        "pending stored",
+        "nothing is missing, nothing removed"
+    );
     link.set(Mode::Pass);
     assert_eq!(camera.complete(&promised).await.0, 200);
     edge.stop().await;

@@ -70,7 +70,8 @@ impl Drop for Killed {
 async fn shoot(camera: Camera, round: usize) -> Vec<String> {
     let mut stored = Vec::new();
     for at in 0..200_usize {
-        let bytes = if at % 5 == 4 { image((8 << 20) + at) } else { image(1_000 + round * 200 + at) };
+        let bytes =
+            if at % 5 == 4 { image((8 << 20) + at) } else { image(1_000 + round * 200 + at) };
         let asked = camera.try_ask(Method::POST, "/media", camera.announce(&bytes)).await;
         let Ok((status, promised)) = asked else { break };
         if status != 201 {
@@ -87,7 +88,8 @@ async fn shoot(camera: Camera, round: usize) -> Vec<String> {
             }
         }
         let id = promised["media_id"].as_str().unwrap().to_owned();
-        let done = camera.try_ask(Method::POST, &format!("/media/{id}/complete"), Value::Null).await;
+        let done =
+            camera.try_ask(Method::POST, &format!("/media/{id}/complete"), Value::Null).await;
         match done {
             Ok((status, _)) if status == 200 => stored.push(id),
             Ok(_) => {}
@@ -99,7 +101,8 @@ async fn shoot(camera: Camera, round: usize) -> Vec<String> {
 
 #[tokio::test]
 async fn killed_at_any_moment_rows_objects_and_events_agree() {
-    let place = Place::embedded(&[("MEDIA_MULTIPART_ABOVE", "5MiB"), ("MEDIA_ORPHAN_GRACE", "0s")]).await;
+    let place =
+        Place::embedded(&[("MEDIA_MULTIPART_ABOVE", "5MiB"), ("MEDIA_ORPHAN_GRACE", "0s")]).await;
     let folder = tempfile::tempdir().unwrap();
     let tenant = TenantId::mint();
     let token = place.token(Role::Edge, Tenants::Only(vec![tenant])).await;
@@ -125,15 +128,18 @@ async fn killed_at_any_moment_rows_objects_and_events_agree() {
         drop(killed);
         stored.extend(cameras.join_all().await.into_iter().flatten());
     }
-    let rows = |status: &str| format!("SELECT count(*) FROM media_objects WHERE status = '{status}'");
-    let expire = "UPDATE media_objects SET expires_at = now() - interval '1 s' WHERE status = 'pending'";
+    let rows =
+        |status: &str| format!("SELECT count(*) FROM media_objects WHERE status = '{status}'");
+    let expire =
+        "UPDATE media_objects SET expires_at = now() - interval '1 s' WHERE status = 'pending'";
     place.site.client().await.execute(expire, &[]).await.unwrap();
     edge::media::sweep::once(&place.config, false).await.unwrap().unwrap();
 
     assert!(!stored.is_empty());
     let client = place.site.client().await;
     for id in &stored {
-        let query = "SELECT count(*) FROM media_objects WHERE id = $1::text::uuid AND status = 'stored'";
+        let query =
+            "SELECT count(*) FROM media_objects WHERE id = $1::text::uuid AND status = 'stored'";
         let found: i64 = client.query_one(query, &[id]).await.unwrap().get(0);
         assert_eq!(found, 1, "{id} was answered as stored");
     }
@@ -145,7 +151,8 @@ async fn killed_at_any_moment_rows_objects_and_events_agree() {
         WHERE event_type = 'media.stored' GROUP BY 1 HAVING count(*) = 1) AS told
         JOIN media_objects ON id = media::uuid";
     assert_eq!(place.number(once).await, kept, "and each is told once");
-    for row in client.query("SELECT object_key, size_bytes FROM media_objects", &[]).await.unwrap() {
+    for row in client.query("SELECT object_key, size_bytes FROM media_objects", &[]).await.unwrap()
+    {
         let (key, size): (String, i64) = (row.get(0), row.get(1));
         assert_eq!(place.bucket.head(&key).await.unwrap().size, u64::try_from(size).unwrap());
     }

@@ -21,12 +21,14 @@ async fn swept(place: &Place) -> Report {
 
 /// Makes every pending row one whose time is over.
 async fn expire(place: &Place) {
-    let query = "UPDATE media_objects SET expires_at = now() - interval '1 s' WHERE status = 'pending'";
+    let query =
+        "UPDATE media_objects SET expires_at = now() - interval '1 s' WHERE status = 'pending'";
     place.site.client().await.execute(query, &[]).await.unwrap();
 }
 
 const STORED: &str = "SELECT count(*) FROM sync_outbox WHERE event_type = 'media.stored'";
-const STATES: &str = "SELECT coalesce(string_agg(status, ' ' ORDER BY created_at), '') FROM media_objects";
+const STATES: &str =
+    "SELECT coalesce(string_agg(status, ' ' ORDER BY created_at), '') FROM media_objects";
 
 #[tokio::test]
 async fn an_upload_that_nobody_completed_is_completed() {
@@ -259,9 +261,11 @@ async fn one_replica_sweeps_at_a_time_and_the_role_sweeps_by_itself() {
     let camera = Camera::new(&place, &edge).await;
     camera.upload(&image(10)).await;
     client.execute("SELECT pg_advisory_unlock($1)", &[&0x6d65_6469_i64]).await.unwrap();
-    eventually(LONG, "the upload is completed by the sweep", async || place.number(STORED).await == 1)
-        .await
-        .unwrap();
+    eventually(LONG, "the upload is completed by the sweep", async || {
+        place.number(STORED).await == 1
+    })
+    .await
+    .unwrap();
     eventually(LONG, "and counted", async || {
         edge.metrics().render().contains("holdfast_media_swept_total{found=\"completed\"} 1")
     })

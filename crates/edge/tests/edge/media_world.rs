@@ -74,8 +74,16 @@ pub(crate) fn settings(store: &Address, pairs: &[(&str, &str)]) -> Vec<(&'static
         ("MEDIA_SWEEP_EVERY", "7d".to_owned()),
     ]);
     for (key, value) in pairs {
-        let known = ["MEDIA_PRESIGN_TTL", "MEDIA_ORPHAN_GRACE", "MEDIA_ORPHANS", "MEDIA_MULTIPART_ABOVE",
-            "MEDIA_MAX_SIZE", "MEDIA_SWEEP_EVERY", "MEDIA_S3_ENDPOINT", "MEDIA_S3_SECRET_KEY"];
+        let known = [
+            "MEDIA_PRESIGN_TTL",
+            "MEDIA_ORPHAN_GRACE",
+            "MEDIA_ORPHANS",
+            "MEDIA_MULTIPART_ABOVE",
+            "MEDIA_MAX_SIZE",
+            "MEDIA_SWEEP_EVERY",
+            "MEDIA_S3_ENDPOINT",
+            "MEDIA_S3_SECRET_KEY",
+        ];
         let key = known.into_iter().find(|name| name == key).unwrap();
         all.insert(key, (*value).to_owned());
     }

@@ -78,7 +78,11 @@ fn shown(report: &Report) -> String {
             words.push_str(&format!(", of which {} are free for new rows", amount(disk.reusable)));
         }
         if let (Some(free), Some(least)) = (disk.free, disk.min_free) {
-            words.push_str(&format!("; {} free on its disk, wanted {}", amount(free), amount(least)));
+            words.push_str(&format!(
+                "; {} free on its disk, wanted {}",
+                amount(free),
+                amount(least)
+            ));
         }
         if disk.over > 0 {
             words.push_str(&format!("; that is {} too much", amount(disk.over)));

@@ -84,19 +84,39 @@ impl Estimate {
             parts.push(part(place, what, factors, rest));
         };
         let framed = (site.record_bytes + bytes::SPOOL_FRAME, "B with its frame");
-        add("disk of a node", "spool", &[(of_outage(site.rate), "readings of the outage"), framed], SPOOL_REST);
+        add(
+            "disk of a node",
+            "spool",
+            &[(of_outage(site.rate), "readings of the outage"), framed],
+            SPOOL_REST,
+        );
         let edge = "edge database";
         let readings = (per_day, "readings/day");
         let raw_days = (site.raw_days + MONTH, "days, for months go whole");
         add(edge, "telemetry_raw", &[readings, raw_days, (bytes::RAW_ROW, "B a row")], 0);
         let series = (site.nodes * site.metrics, "series");
         let agg_days = (site.agg_days + MONTH, "days");
-        add(edge, "telemetry_agg", &[series, (buckets, "buckets/day"), agg_days, (bytes::AGG_ROW, "B a row")], 0);
+        add(
+            edge,
+            "telemetry_agg",
+            &[series, (buckets, "buckets/day"), agg_days, (bytes::AGG_ROW, "B a row")],
+            0,
+        );
         let outbox_days = (site.outbox_days, "days");
         add(edge, "sync_outbox, delivered", &[readings, outbox_days, (acked, "B a row")], 0);
-        add(edge, "sync_outbox, waiting", &[(backlog, "readings of the outage"), (waiting, "B a row")], 0);
+        add(
+            edge,
+            "sync_outbox, waiting",
+            &[(backlog, "readings of the outage"), (waiting, "B a row")],
+            0,
+        );
         let hourly = (per_day.div_ceil(24), "readings/hour");
-        add(edge, "ingress_dedupe", &[hourly, (DEDUPE_HOURS, "hours"), (bytes::DEDUPE_ROW, "B a row")], 0);
+        add(
+            edge,
+            "ingress_dedupe",
+            &[hourly, (DEDUPE_HOURS, "hours"), (bytes::DEDUPE_ROW, "B a row")],
+            0,
+        );
         let kept = (media_days, "days");
         add(edge, "media_objects", &[images, kept, (bytes::MEDIA_ROW, "B a row")], 0);
         add("object store", "images", &[images, kept, (site.image_size, "B an image")], 0);
@@ -105,7 +125,8 @@ impl Estimate {
         add("memory of a node", "process", &[], NODE_MEMORY);
         let memory = "memory of the edge";
         add(memory, "process and ingress", &[], EDGE_MEMORY + INGRESS_HELD);
-        let in_flight = [(BATCHES, "batches"), (BATCH_EVENTS, "events"), record, (COPIES, "copies")];
+        let in_flight =
+            [(BATCHES, "batches"), (BATCH_EVENTS, "events"), record, (COPIES, "copies")];
         add(memory, "forwarder", &in_flight, 0);
         let totals = totals(&parts);
         Estimate { input: site.clone(), outage_seconds: outage, parts, totals }
@@ -113,11 +134,15 @@ impl Estimate {
 }
 
 fn part(place: &'static str, what: &'static str, factors: &[Factor], rest: u64) -> Part {
-    let mut words: Vec<String> =
-        factors.iter().map(|(number, unit)| format!("{} {unit}", crate::table::grouped(number.cast_signed()))).collect();
+    let mut words: Vec<String> = factors
+        .iter()
+        .map(|(number, unit)| format!("{} {unit}", crate::table::grouped(number.cast_signed())))
+        .collect();
     let product = match factors {
         [] => 0,
-        factors => factors.iter().fold(1u64, |product, (number, _)| product.saturating_mul(*number)),
+        factors => {
+            factors.iter().fold(1u64, |product, (number, _)| product.saturating_mul(*number))
+        }
     };
     let mut arithmetic = words.join(" × ");
     if rest > 0 {
@@ -140,7 +165,11 @@ fn totals(parts: &[Part]) -> Vec<(&'static str, u64)> {
     totals
 }
 
-#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and too much is the most there is")]
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    reason = "not negative, and too much is the most there is"
+)]
 fn ceil(number: f64) -> u64 {
     number.ceil() as u64
 }
@@ -176,10 +205,19 @@ mod tests {
         assert_eq!(bytes_of(&estimate, "telemetry_raw"), 864_000 * 121 * bytes::RAW_ROW);
         assert_eq!(bytes_of(&estimate, "images"), 9_000 << 20);
         let edge = estimate.totals.iter().find(|(place, _)| *place == "edge database").unwrap().1;
-        let sum: u64 = estimate.parts.iter().filter(|part| part.place == "edge database").map(|part| part.bytes).sum();
+        let sum: u64 = estimate
+            .parts
+            .iter()
+            .filter(|part| part.place == "edge database")
+            .map(|part| part.bytes)
+            .sum();
         assert_eq!(edge, sum);
         let raw = estimate.parts.iter().find(|part| part.what == "telemetry_raw").unwrap();
-        assert!(raw.arithmetic.starts_with("864,000 readings/day × 121 days"), "{}", raw.arithmetic);
+        assert!(
+            raw.arithmetic.starts_with("864,000 readings/day × 121 days"),
+            "{}",
+            raw.arithmetic
+        );
     }
 
     #[test]
@@ -200,7 +238,10 @@ mod tests {
             grow(&mut more);
             let more = Estimate::of(&more);
             let pairs = least.totals.iter().zip(&more.totals);
-            assert!(pairs.clone().all(|(a, b)| a.1 <= b.1) && pairs.clone().any(|(a, b)| a.1 < b.1), "{more:?}");
+            assert!(
+                pairs.clone().all(|(a, b)| a.1 <= b.1) && pairs.clone().any(|(a, b)| a.1 < b.1),
+                "{more:?}"
+            );
         }
     }
 
