@@ -60,10 +60,28 @@ impl Up {
         .unwrap();
     }
 
+    async fn cloud(&self) -> tokio_postgres::Client {
+        let config = cloud::Config::load(Some(&self.data.join("cloud/cloud.toml")), |_| None);
+        pg::connect(&config.unwrap().database).await.unwrap()
+    }
+
+    /// Waits until the cloud has a weighing with its images and what the model said of them.
+    async fn wait_weighed(&self) {
+        let client = self.cloud().await;
+        let query = "SELECT count(*) FROM weighvision_session s
+            JOIN media_object m USING (tenant_id, session_id)
+            JOIN inference_result r USING (tenant_id, session_id)
+            WHERE s.status = 'finalized' AND s.image_count = 2";
+        eventually(SOON, "an animal is weighed", async || {
+            client.query_one(query, &[]).await.map_or(0, |row| row.get::<_, i64>(0)) >= 4
+        })
+        .await
+        .unwrap();
+    }
+
     /// Waits until the cloud's telemetry store has grown by so much.
     async fn wait_in_cloud(&self, more: i64) {
-        let config = cloud::Config::load(Some(&self.data.join("cloud/cloud.toml")), |_| None);
-        let client = pg::connect(&config.unwrap().database).await.unwrap();
+        let client = self.cloud().await;
         let count = async || {
             let row = client.query_one("SELECT count(*) FROM telemetry_reading", &[]).await;
             row.map_or(0, |row| row.get::<_, i64>(0))
@@ -101,6 +119,7 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
 
     // From the site to the cloud's stores, and again after the site's own link was cut.
     up.wait_in_cloud(40).await;
+    up.wait_weighed().await;
     assert!(up.link("cut", "cloud").status.success());
     up.wait_stored("barn-2", up.stored("barn-2").unwrap().0 + 40).await;
     assert!(up.link("restore", "cloud").status.success());

@@ -1,8 +1,11 @@
-//! Simulated field devices, for `up` and for trying things out. They speak to a node only through its sampler socket,
-//! as a real sampler would.
+//! Simulated field devices, for `up` and for trying things out. Barns speak to a node only through its sampler socket, and scales to an edge
+//! only over HTTP, as real ones would.
 
 pub(crate) mod farm;
 pub(crate) mod feed;
+mod model;
+mod picture;
+pub(crate) mod scale;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -19,6 +22,12 @@ pub(crate) enum Command {
   holdfast sim farm --socket /run/holdfast/sampler.sock
   holdfast sim farm --socket a.sock --socket b.sock --every 100ms --rounds 50")]
     Farm(FarmArgs),
+    /// A model command for an edge: what the simulated scale's pictures weigh.
+    #[command(after_help = "Example, in edge.toml:
+  inference.command = [\"holdfast\", \"sim\", \"model\"]
+
+It reads one line of JSON from standard input, {\"image\": PATH, …}, and answers with one.")]
+    Model,
 }
 
 /// `holdfast sim farm`
@@ -40,7 +49,10 @@ pub(crate) struct FarmArgs {
 
 /// Runs a `sim` command.
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
-    let Command::Farm(args) = command;
+    let args = match command {
+        Command::Farm(args) => args,
+        Command::Model => return model::run(),
+    };
     let mut barns = tokio::task::JoinSet::new();
     for (index, socket) in args.socket.iter().enumerate() {
         let feed = Feed::new(socket, args.every, args.seed.wrapping_add(index as u64));

@@ -1,7 +1,7 @@
 //! `holdfast up`: the whole product on one machine, with no configuration.
 //!
-//! A private Postgres and a private Mosquitto under one folder, the cloud, the edge and a handful of nodes as real processes, a
-//! link in front of each node and one from the site to the cloud that can be cut, and simulated barns that feed the nodes' sockets. Ctrl-C stops all of it; the next
+//! A private Postgres, a private Mosquitto and an object store under one folder, the cloud, the edge and a handful of nodes as real processes, a
+//! link in front of each node and one from the site to the cloud that can be cut, simulated barns that feed the nodes' sockets, and a simulated scale with a camera. Ctrl-C stops all of it; the next
 //! `up` on the same folder goes on where it stopped.
 //!
 //! The site's layout on disk is in [`site`], the cloud in [`cloud`], the processes and their restarts in [`children`], cutting links in [`links`], what
@@ -11,6 +11,7 @@
 mod children;
 mod cloud;
 pub(crate) mod links;
+mod objects;
 mod site;
 mod summary;
 
@@ -69,6 +70,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     site.enroll(&config, &links).await?;
     broker.reload();
 
+    let objects = site.start_objects(&config).await?;
+
     say("starting the cloud, the edge and the nodes");
     let mut children = vec![Child::start(site.cloud_role()?).await?];
     children.push(Child::start(site.edge_role()?).await?);
@@ -79,6 +82,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     for (seed, node) in (1..).zip(links.nodes()) {
         barns.spawn(Feed::new(&site.sampler_socket(node), args.every, seed).run(None));
     }
+
+    let scale = tokio::spawn(site.scale(&config)?.run(None));
 
     let control = links::serve(&site.control_socket(), Arc::clone(&links))?;
     let summary = Summary::new(&site, &config, &cloud, Arc::clone(&links));
@@ -94,9 +99,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     // Downstream last, so that what is on its way can still arrive.
     say("stopping; the next up goes on from here");
     barns.shutdown().await;
+    scale.abort();
     for child in children.iter_mut().rev() {
         child.stop().await;
     }
+    objects.stop().await?;
     broker.stop().await?;
     if let Some(bus) = &mut bus {
         bus.stop().await?;

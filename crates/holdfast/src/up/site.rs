@@ -9,9 +9,10 @@
 //!   edge/edge.toml      the edge's configuration; edge/log, edge/pid
 //!   cloud/cloud.toml    the cloud's configuration; cloud/log, cloud/pid
 //!   rabbitmq/           the private RabbitMQ, once `--bus rabbitmq` was asked for
+//!   objects/            the object store of images
 //!   nodes/barn-1/       node.toml, spool/, sampler.sock, log, pid
 //!   links.json          the ports of the nodes' links
-//!   minted.json         the tenant, the farm, the edge's password at the broker, its token at the cloud
+//!   minted.json         the tenant, the farm, the edge's password at the broker, its token at the cloud, the keys of the object store
 //! ```
 
 use std::fs::File;
@@ -39,6 +40,9 @@ struct Minted {
     /// Absent in a folder that was made before there was a cloud.
     #[serde(default)]
     cloud: Option<super::cloud::Minted>,
+    /// Absent in a folder that was made before there was an object store.
+    #[serde(default)]
+    objects: Option<super::objects::Minted>,
 }
 
 /// A data folder that is ours alone.
@@ -97,8 +101,10 @@ impl Site {
     /// address comes with [`Site::start_broker`].
     pub(super) async fn prepare_edge(&self, postgres: &Postgres) -> anyhow::Result<edge::Config> {
         self.make_database(postgres, DATABASE).await?;
+        let database = pg::Options::new(postgres.url(DATABASE));
+        edge::migrate(&database).await?;
+        self.mint_objects(&database).await?;
         let config = self.configure_edge(&postgres.url(DATABASE), "mqtt://127.0.0.1:1883")?;
-        edge::migrate(&config.database).await?;
         let client = pg::connect(&config.database).await?;
         edge::registry::write_broker_files(&config, &client).await?;
         Ok(config)
@@ -121,8 +127,9 @@ impl Site {
 
     /// Writes the edge's configuration for this run and reads it back.
     fn configure_edge(&self, database: &str, broker: &str) -> anyhow::Result<edge::Config> {
-        let Minted { broker_password, http_port, cloud, .. } = self.minted()?;
+        let Minted { broker_password, http_port, cloud, objects, .. } = self.minted()?;
         let cloud = cloud.context("the cloud is prepared before the edge")?;
+        let objects = objects.context("the object store is prepared before the edge")?;
         let files = self.folder.join("broker");
         let text = format!(
             "[edge]\ndatabase.url = {database:?}\nmqtt.address = {broker:?}\nmqtt.password = {broker_password:?}\n\
@@ -130,11 +137,12 @@ impl Site {
              broker.password_file = {:?}\nbroker.acl_file = {:?}\n\
              liveness.late_after = \"10s\"\nliveness.offline_after = \"60s\"\n\
              sync.cloud_url = \"http://127.0.0.1:{}\"\nsync.token = {:?}\n\
-             sync.cluster_id = \"up\"\n",
+             sync.cluster_id = \"up\"\n{}",
             files.join("passwords"),
             files.join("acl"),
             cloud.link_port,
             cloud.token,
+            objects.edge_keys()?,
         );
         write_private(&self.edge_config(), &text)?;
         Ok(edge::Config::load(Some(&self.edge_config()), |_| None)?)
@@ -209,6 +217,7 @@ impl Site {
             broker_password: uuid::Uuid::new_v4().simple().to_string(),
             http_port: rig::free_port()?,
             cloud: None,
+            objects: None,
         };
         write_private(&file, &serde_json::to_string_pretty(&minted)?)?;
         Ok(minted)
@@ -216,6 +225,19 @@ impl Site {
 
     pub(super) fn tenant(&self) -> anyhow::Result<TenantId> {
         Ok(self.minted()?.tenant_id)
+    }
+
+    pub(super) fn farm(&self) -> anyhow::Result<FarmId> {
+        Ok(self.minted()?.farm_id)
+    }
+
+    pub(super) fn minted_objects(&self) -> anyhow::Result<Option<super::objects::Minted>> {
+        Ok(self.minted()?.objects)
+    }
+
+    pub(super) fn remember_objects(&self, objects: &super::objects::Minted) -> anyhow::Result<()> {
+        let minted = Minted { objects: Some(objects.clone()), ..self.minted()? };
+        write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
     }
 
     pub(super) fn minted_cloud(&self) -> anyhow::Result<Option<super::cloud::Minted>> {

@@ -38,6 +38,7 @@ In a second terminal:
   {program} link cut cloud{data}         the site's own link
   {program} edge nodes --config {config}
   {program} outbox stats --config {config}
+  {program} edge retain --dry-run --config {config}
 Ctrl-C stops everything; nothing is lost.
 "
     )
@@ -70,6 +71,9 @@ struct View {
     uplink: &'static str,
     /// Events that are in the cloud and not yet in its stores.
     on_the_bus: Option<i64>,
+    /// Animals that were weighed at the site, and those of them that the cloud knows of.
+    weighed: Option<i64>,
+    weighed_in_cloud: Option<i64>,
 }
 
 /// Gathers and shows.
@@ -137,6 +141,17 @@ impl Summary {
             }
             None => Vec::new(),
         };
+        let weighed = match client {
+            Some(client) => {
+                let asked = client.query_one(
+                    "SELECT count(*) FROM weight_sessions WHERE status = 'finalized'",
+                    &[],
+                );
+                let answer = tokio::time::timeout(ANSWER_WITHIN, asked).await;
+                answer.ok().and_then(Result::ok).map(|row| row.get(0))
+            }
+            None => None,
+        };
         let arrived = match cloud {
             Some(cloud) => {
                 tokio::time::timeout(ANSWER_WITHIN, arrived(cloud)).await.ok().and_then(Result::ok)
@@ -166,6 +181,8 @@ impl Summary {
         View {
             lines,
             uplink: self.links.uplink_state(),
+            weighed,
+            weighed_in_cloud: arrived.as_ref().map(|arrived| arrived.weighed),
             on_the_bus: arrived.map(|arrived| arrived.on_the_bus),
         }
     }
@@ -175,15 +192,19 @@ impl Summary {
 struct Arrived {
     by_stream: HashMap<String, i64>,
     on_the_bus: i64,
+    weighed: i64,
 }
 
 async fn arrived(client: &Client) -> Result<Arrived, tokio_postgres::Error> {
     let streams = "SELECT stream, sum(accepted_count)::int8 FROM ledger_frontier GROUP BY stream";
     let rows = client.query(streams, &[]).await?;
     let waiting = client.query_one("SELECT count(*) FROM relay_outbox", &[]).await?;
+    let weighed = "SELECT count(*) FROM weighvision_session WHERE status = 'finalized'";
+    let weighed = client.query_one(weighed, &[]).await?;
     Ok(Arrived {
         by_stream: rows.iter().map(|row| (row.get(0), row.get(1))).collect(),
         on_the_bus: waiting.get(0),
+        weighed: weighed.get(0),
     })
 }
 
@@ -228,7 +249,7 @@ fn report(view: &View) -> String {
     let lines = &view.lines;
     let sum = |number: fn(&Line) -> Option<i64>| shown(lines.iter().map(number).sum());
     format!(
-        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}\n",
+        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}; animals weighed {}, in cloud {}\n",
         lines.len(),
         sum(|line| line.produced),
         sum(|line| line.held),
@@ -238,5 +259,7 @@ fn report(view: &View) -> String {
         view.uplink,
         sum(|line| line.in_cloud),
         shown(view.on_the_bus),
+        shown(view.weighed),
+        shown(view.weighed_in_cloud),
     )
 }
