@@ -11,6 +11,7 @@ use serde_json::{Value, json};
 use testkit::{EmbeddedStore, eventually};
 
 use crate::inference::ask_for;
+use crate::media_world::{self, Camera, Place};
 use crate::site::{LONG, Site};
 use crate::weighing::{Barn, image};
 
@@ -350,4 +351,38 @@ async fn a_stop_gives_back_what_is_under_way_and_leaves_no_process() {
     let (status, attempts, ..) = farm.job().await;
     assert_eq!((status.as_str(), attempts), ("pending", 0));
     farm.done().await;
+}
+
+/// The whole way at a site: a camera's upload is evaluated by the edge's own worker, and the session
+/// that it belongs to is finalized with what the model said.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_upload_is_evaluated_and_its_session_finalized_with_the_result() {
+    let mut place = Place::embedded(&[]).await;
+    let model = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/edge/model.sh");
+    place.config.inference = Some(config(vec![model.to_owned()]));
+    let edge = place.start().await;
+    let camera = Camera::new(&place, &edge).await;
+    let session = camera.session().await;
+    for size in [300, 500] {
+        let bytes = media_world::image(size);
+        let mut announced = camera.announce(&bytes);
+        announced["session_id"] = json!(session);
+        let (status, upload) = camera.post("/media", announced).await;
+        assert_eq!(status, 201, "{upload}");
+        assert!(media_world::put(&upload["upload"], &bytes).await.unwrap().is_success());
+        assert!(camera.complete(&upload).await.0.is_success());
+    }
+    eventually(LONG, "both have their result", async || place.number(TOLD).await == 2)
+        .await
+        .unwrap();
+    let path = format!("/sessions/{session}/finalize");
+    let (status, ended) = camera.post(&path, json!({"final_weight_kg": 2.0})).await;
+    assert_eq!(status, 200, "{ended}");
+    assert_eq!(ended["image_count"], 2);
+    let chosen = "SELECT count(*) FROM inference_results r JOIN weight_sessions s
+        ON s.inference_result_id = r.id AND s.id = r.session_id
+        WHERE r.predicted_weight_kg IN (300, 500)";
+    assert_eq!(place.number(chosen).await, 1);
+    edge.stop().await;
+    assert_eq!(place.number(JOBS).await, 0);
 }
