@@ -1,5 +1,6 @@
 //! `holdfast edge …`: run the site's ingress, let nodes in, look at them.
 
+mod media_sweep;
 mod retain;
 
 use std::path::{Path, PathBuf};
@@ -39,6 +40,11 @@ pub(crate) enum Command {
   holdfast edge lifecycle > rules.json && aws s3api put-bucket-lifecycle-configuration --bucket media --lifecycle-configuration file://rules.json
   holdfast edge lifecycle --format xml")]
     Lifecycle(retain::LifecycleArgs),
+    /// Compare images and their objects once, both ways, and mend what differs.
+    #[command(after_help = "Examples:
+  holdfast edge media-sweep --dry-run     what would be done
+  holdfast edge media-sweep --json")]
+    MediaSweep(media_sweep::Args),
     /// Shut a node out: what it sends is quarantined, and the broker refuses it.
     Disable(NodeArg),
     /// Let a node in again that was shut out.
@@ -108,6 +114,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Command::Nodes(args) => nodes(args).await,
         Command::Retain(args) => retain::retain(args).await,
         Command::Lifecycle(args) => retain::rules(&args),
+        Command::MediaSweep(args) => media_sweep::run(args).await,
         Command::Disable(args) => set_disabled(args, true).await,
         Command::Enable(args) => set_disabled(args, false).await,
         Command::ClearFlag(args) => {
