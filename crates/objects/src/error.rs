@@ -106,6 +106,8 @@ impl Error {
             }
             (401 | 403, _) => Error::Denied { status, code },
             (507, _) | (_, "StorageFull" | "XMinioStorageFull" | "QuotaExceeded") => Error::Full,
+            // What a store does not know it will not learn in a moment.
+            (501, _) => Error::Refused { status, code },
             // 409: two writers met; one of them is told to come back.
             (408 | 409 | 429 | 500..=599, _) => Error::Away(format!("{status} {code}")),
             _ => Error::Refused { status, code },
