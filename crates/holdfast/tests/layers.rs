@@ -59,6 +59,7 @@ const MUST_NOT_REACH: &[(&str, &[&str], &str)] = &[
         &["tokio-postgres", "postgres-protocol", "rdkafka", "lapin", "axum"],
         "a field node is small: no Postgres, no Kafka",
     ),
+    ("objects", &["tokio-postgres"], "the object store knows S3 and files, no tables"),
     (
         "rig",
         &["tokio-postgres", "rumqttc-next"],
