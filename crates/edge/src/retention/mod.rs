@@ -129,7 +129,7 @@ impl Retention {
     /// What a turn would do, without doing it.
     pub async fn look(&self) -> Result<Report, Error> {
         let client = pg::connect(&self.database).await?;
-        let mut turn = Turn { client, retention: self, report: Report::new(true) };
+        let mut turn = Turn { client, retention: self, share: 1.0, report: Report::new(true) };
         turn.expired().await?;
         let disk = turn.measure(false).await?;
         turn.would_drop(&disk).await?;
@@ -139,7 +139,7 @@ impl Retention {
 
     /// One turn: removes what has expired, then looks at the disk. `None` when another replica is at it.
     pub async fn turn(&self) -> Result<Option<Report>, Error> {
-        let Some(mut turn) = self.begin().await? else {
+        let Some(mut turn) = self.begin(self.config.share).await? else {
             return Ok(None);
         };
         turn.expired().await?;
@@ -148,9 +148,17 @@ impl Retention {
         Ok(Some(turn.report))
     }
 
-    /// Looks at the disk alone, and does a whole turn if there is too little of it. `None` when another replica is at it.
+    /// Whether there is too little disk. Takes no lock and changes nothing.
+    pub async fn is_over(&self) -> Result<bool, Error> {
+        let client = pg::connect(&self.database).await?;
+        let turn = Turn { client, retention: self, share: 1.0, report: Report::new(true) };
+        Ok(turn.measure(false).await?.over > 0)
+    }
+
+    /// Looks at the disk alone, and does a whole turn without rests if there is too little of it. `None` when another replica is
+    /// at it.
     pub async fn watch_disk(&self) -> Result<Option<Report>, Error> {
-        let Some(mut turn) = self.begin().await? else {
+        let Some(mut turn) = self.begin(1.0).await? else {
             return Ok(None);
         };
         let disk = turn.measure(true).await?;
@@ -164,12 +172,12 @@ impl Retention {
         Ok(Some(turn.report))
     }
 
-    async fn begin(&self) -> Result<Option<Turn<'_>>, Error> {
+    async fn begin(&self, share: f64) -> Result<Option<Turn<'_>>, Error> {
         let client = pg::connect(&self.database).await?;
         // The lock belongs to the connection that does the work: whoever loses it has lost the work too.
         let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&TURN_LOCK]).await?;
         let ours: bool = row.try_get(0)?;
-        Ok(ours.then(|| Turn { client, retention: self, report: Report::new(false) }))
+        Ok(ours.then(|| Turn { client, retention: self, share, report: Report::new(false) }))
     }
 }
 
@@ -177,6 +185,8 @@ impl Retention {
 struct Turn<'a> {
     client: Client,
     retention: &'a Retention,
+    /// The share of the time that it works.
+    share: f64,
     report: Report,
 }
 
@@ -207,7 +217,7 @@ impl Turn<'_> {
 
     /// Rests after a batch that began at `since`.
     async fn rest(&self, since: Instant) {
-        let share = self.config().share.clamp(0.01, 1.0);
+        let share = self.share.clamp(0.01, 1.0);
         let rest = since.elapsed().mul_f64((1.0 - share) / share);
         tokio::time::sleep(rest.min(LONGEST_REST)).await;
     }

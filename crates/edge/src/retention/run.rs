@@ -1,34 +1,62 @@
 //! The role: turns at their times, until told to stop.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at};
 
 use super::{Error, Report, Retention};
 use crate::metrics::Metrics;
 use crate::signal::Signal;
 
-/// Runs until told to stop. A turn that is cut off leaves nothing undone that the next one does not do.
+/// After a start the backlog comes first; a site that is restarted every hour has its turns all the same.
+const FIRST_TURN: Duration = Duration::from_secs(600);
+
+/// Runs until told to stop. A turn that is cut off leaves nothing that the next one does not do.
 pub(crate) async fn run(retention: Retention, metrics: Arc<Metrics>, mut stop: Signal) {
-    let mut turns = interval(retention.config.every);
-    let mut disk = interval(retention.config.disk_every);
-    for timer in [&mut turns, &mut disk] {
-        timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    tokio::select! {
+        () = stop.heard() => {}
+        () = turns(&retention, &metrics) => {}
     }
-    let mut halt = stop.clone();
+}
+
+async fn turns(retention: &Retention, metrics: &Metrics) {
+    let mut turn = timer(retention.config.every);
+    let mut disk = timer(retention.config.disk_every);
     loop {
         tokio::select! {
-            () = stop.heard() => return,
-            _ = turns.tick() => tokio::select! {
-                () = halt.heard() => return,
-                outcome = retention.turn() => tell(outcome, &metrics, true),
-            },
-            _ = disk.tick() => tokio::select! {
-                () = halt.heard() => return,
-                outcome = retention.watch_disk() => tell(outcome, &metrics, false),
-            },
+            _ = turn.tick() => {
+                // A turn may take hours, and the disk does not wait for its end.
+                tokio::select! {
+                    outcome = retention.turn() => {
+                        tell(outcome, metrics, true);
+                        continue;
+                    }
+                    () = over(retention, &mut disk) => {}
+                }
+            }
+            _ = disk.tick() => {}
+        }
+        tell(retention.watch_disk().await, metrics, false);
+    }
+}
+
+/// Returns when there is too little disk.
+async fn over(retention: &Retention, disk: &mut Interval) {
+    loop {
+        disk.tick().await;
+        match retention.is_over().await {
+            Ok(true) => return,
+            Ok(false) => {}
+            Err(error) => tracing::warn!(%error, "the disk could not be looked at"),
         }
     }
+}
+
+fn timer(every: Duration) -> Interval {
+    let mut timer = interval_at(Instant::now() + every.min(FIRST_TURN), every);
+    timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    timer
 }
 
 fn tell(outcome: Result<Option<Report>, Error>, metrics: &Metrics, whole: bool) {
@@ -37,19 +65,13 @@ fn tell(outcome: Result<Option<Report>, Error>, metrics: &Metrics, whole: bool) 
             metrics.retention.turn(&report, whole);
             for line in &report.lines {
                 let (job, fate) = (line.job.as_str(), line.fate.as_str());
-                tracing::info!(
-                    job,
-                    fate,
-                    what = line.what,
-                    rows = line.rows,
-                    why = line.why,
-                    "retention"
-                );
+                let (what, rows, why) = (&line.what, line.rows, &line.why);
+                tracing::info!(job, fate, what, rows, why, "retention");
             }
         }
         Ok(None) => tracing::debug!("another replica is at retention"),
         Err(error) => {
-            tracing::warn!(%error, "retention ended early, and begins again at its next turn")
+            tracing::warn!(%error, "retention ended early, and begins again at its next turn");
         }
     }
 }

@@ -6,9 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use edge::retention::{Fate, Job, Retention};
 use jiff::Timestamp;
 use rand::{RngExt as _, SeedableRng as _};
+use testkit::eventually;
 
 use crate::retention_ground::{days_ago, delivering, event, fill, set_state, turn};
-use crate::site::{Site, config};
+use crate::site::{LONG, Site, config, start};
 
 const MONTHS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry_raw'::regclass";
 
@@ -146,6 +147,29 @@ async fn one_replica_works_at_a_time() {
     let report = working.join().unwrap().unwrap().unwrap();
     assert_eq!(report.rows(Job::Acked, Fate::Gone), 20);
     assert!(second.turn().await.unwrap().is_some(), "the lock went with the first");
+}
+
+#[tokio::test]
+async fn the_role_takes_its_turns_by_itself() {
+    let site = Site::new("retain_role").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(2)).await;
+    set_state(&site, "acked", 40, "seq <= 15").await;
+    let pairs = [("ROLES", "retention"), ("RETENTION_EVERY", "1s"), ("RETENTION_DISK_EVERY", "1s")];
+    let edge = start(&config(site.database.url(), &pairs)).await;
+    eventually(LONG, "acked rows go", async || {
+        site.number("SELECT count(*) FROM sync_outbox").await == 5
+    })
+    .await
+    .unwrap();
+    let counted = "holdfast_edge_retention_removed_total{job=\"acked\"} 15";
+    eventually(LONG, "they are counted", async || edge.metrics().render().contains(counted)).await.unwrap();
+    eventually(LONG, "the disk is looked at", async || {
+        !edge.metrics().render().contains("holdfast_edge_database_bytes 0")
+    })
+    .await
+    .unwrap();
+    edge.stop().await;
 }
 
 /// Ingest goes on while a month is dropped, readings of that very month included, and loses nothing.
