@@ -34,7 +34,9 @@ const UNDELIVERED: &str = "SELECT
     (SELECT count(*) FROM (SELECT FROM sync_outbox WHERE NOT finished AND event_type LIKE 'telemetry.%'
         AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) w),
     (SELECT count(*) FROM (SELECT FROM sync_outbox WHERE failed_at IS NOT NULL AND status IN ('dlq', 'failed')
-        AND event_type LIKE 'telemetry.%' AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) d)";
+        AND event_type LIKE 'telemetry.%' AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) d),
+    (SELECT count(*) FROM (SELECT FROM telemetry_dirty
+        WHERE bucket_start_at >= $1 AND bucket_start_at < $2 LIMIT $3) m)";
 
 /// A partition whose time is over.
 struct Partition {
@@ -50,7 +52,7 @@ struct Partition {
 
 enum Dropped {
     Yes,
-    Undelivered(String),
+    Needed(String),
     InTheWay,
 }
 
@@ -62,14 +64,16 @@ impl Turn<'_> {
         table: &'static str,
         days: u32,
     ) -> Result<(), Error> {
-        // Only raw telemetry waits for delivery: an aggregate can be made again in the cloud.
-        let waits = job == Job::Raw && self.retention.delivers;
+        // Only raw telemetry waits: for the cloud, where there is one, and for its aggregates. These have their events already.
+        let waits = (job == Job::Raw).then_some(self.retention.delivers);
         for partition in self.expired_partitions(table, days).await? {
             let size = (partition.rows, Some(partition.bytes));
             let why = format!("ended more than {days} days ago");
             let fate = self.report.leaving();
             // The first look takes no lock, so that a month that is held costs nobody anything.
-            if waits && let Some(held) = undelivered(&self.client, &partition).await? {
+            if let Some(delivers) = waits
+                && let Some(held) = needed(&self.client, &partition, delivers).await?
+            {
                 self.report.add(job, partition.short, Fate::Held, size, held);
                 continue;
             }
@@ -81,7 +85,7 @@ impl Turn<'_> {
             let began = Instant::now();
             match self.drop_partition(table, &partition, waits).await? {
                 Dropped::Yes => self.report.add(job, partition.short, fate, size, why),
-                Dropped::Undelivered(held) => {
+                Dropped::Needed(held) => {
                     self.report.add(job, partition.short, Fate::Held, size, held);
                 }
                 Dropped::InTheWay => {
@@ -129,7 +133,7 @@ impl Turn<'_> {
         &mut self,
         table: &str,
         partition: &Partition,
-        waits: bool,
+        waits: Option<bool>,
     ) -> Result<Dropped, Error> {
         for _ in 0..ATTEMPTS {
             match self.try_drop(table, partition, waits).await {
@@ -146,7 +150,7 @@ impl Turn<'_> {
         &mut self,
         table: &str,
         partition: &Partition,
-        waits: bool,
+        waits: Option<bool>,
     ) -> Result<Dropped, Error> {
         let watch = self.retention.watch.clone();
         let step = |name| match &watch {
@@ -161,8 +165,10 @@ impl Turn<'_> {
         // has committed, and its outbox row is seen.
         transaction.batch_execute(&format!("LOCK TABLE ONLY {name} IN SHARE MODE")).await?;
         step("partition.locked")?;
-        if waits && let Some(held) = undelivered(&transaction, partition).await? {
-            return Ok(Dropped::Undelivered(held));
+        if let Some(delivers) = waits
+            && let Some(held) = needed(&transaction, partition, delivers).await?
+        {
+            return Ok(Dropped::Needed(held));
         }
         // A late writer that waits for the month holds the parent: one of us gives way, and it is we, by the timeout.
         transaction
@@ -177,18 +183,24 @@ impl Turn<'_> {
     }
 }
 
-/// What of a partition's time has not reached the cloud, in words.
-async fn undelivered(
+/// What a partition is still needed for, in words: readings that have not reached the cloud, if there is one, and aggregates.
+async fn needed(
     client: &impl tokio_postgres::GenericClient,
     partition: &Partition,
+    delivers: bool,
 ) -> Result<Option<String>, Error> {
     let row =
         client.query_one(UNDELIVERED, &[&partition.since, &partition.until, &COUNTED]).await?;
-    let (waiting, dead): (i64, i64) = (row.try_get(0)?, row.try_get(1)?);
+    let number = |n: usize| row.try_get::<_, i64>(n);
     let many = |n: i64| if n >= COUNTED { format!("{n} or more") } else { n.to_string() };
-    Ok(match (waiting, dead) {
-        (0, 0) => None,
-        (0, dead) => Some(format!("{} readings are dead letters: see holdfast outbox", many(dead))),
-        (waiting, _) => Some(format!("{} readings are not in the cloud yet", many(waiting))),
+    let (waiting, dead, marks) = (number(0)?, number(1)?, number(2)?);
+    Ok(if delivers && waiting > 0 {
+        Some(format!("{} readings are not in the cloud yet", many(waiting)))
+    } else if delivers && dead > 0 {
+        Some(format!("{} readings are dead letters: see holdfast outbox", many(dead)))
+    } else if marks > 0 {
+        Some(format!("{} aggregates are not made yet: the role telemetry does", many(marks)))
+    } else {
+        None
     })
 }

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use rand::{RngExt as _, SeedableRng as _};
 use testkit::eventually;
 
-use crate::retention_ground::{days_ago, delivering, event, fill, set_state, turn};
+use crate::retention_ground::{aggregated, days_ago, delivering, event, fill, set_state, turn};
 use crate::site::{LONG, Site, config, start};
 
 const MONTHS: &str = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry_raw'::regclass";
@@ -33,6 +33,9 @@ async fn a_month_goes_when_its_time_is_over_and_all_of_it_is_in_the_cloud() {
 
     set_state(&site, "acked", 0, "seq <= 20").await;
     let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Raw, Fate::Held), 20, "aggregates are missing: {report:?}");
+    aggregated(&site).await;
+    let report = turn(&config, None).await;
     assert_eq!(report.rows(Job::Raw, Fate::Gone), 20, "{report:?}");
     assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 10);
     assert_eq!(site.number(MONTHS).await, before - 1, "empty months stay for late backfills");
@@ -49,6 +52,7 @@ async fn without_a_cloud_age_alone_decides() {
     fill(&site, &node, 1..=20, days_ago(150)).await;
     let mut config = config(site.database.url(), &[]);
     config.retention.share = 1.0;
+    aggregated(&site).await;
     let report = turn(&config, None).await;
     assert_eq!(report.rows(Job::Raw, Fate::Gone), 20, "{report:?}");
     let waiting = "SELECT count(*) FROM sync_outbox WHERE status = 'pending'";
@@ -111,6 +115,7 @@ async fn a_look_changes_nothing() {
     fill(&site, &node, 1..=20, days_ago(150)).await;
     set_state(&site, "acked", 40, "seq > 1").await;
     set_state(&site, "dlq", 40, "seq = 1").await;
+    aggregated(&site).await;
     let mut config = delivering(&site);
     config.retention.max_database_bytes = Some(1);
     let before = (site.snapshot().await, site.number(MONTHS).await);
@@ -179,6 +184,7 @@ async fn ingest_goes_on_while_a_month_is_dropped() {
     let node = Arc::new(site.enroll("barn-1").await);
     fill(&site, &node, 1..=500, days_ago(150)).await;
     set_state(&site, "acked", 0, "true").await;
+    aggregated(&site).await;
     let config = delivering(&site);
     let done = Arc::new(AtomicBool::new(false));
     let writing = tokio::spawn({
@@ -204,6 +210,7 @@ async fn ingest_goes_on_while_a_month_is_dropped() {
         }
         // A late reading holds the month until it is in the cloud.
         set_state(&site, "acked", 0, "status = 'pending'").await;
+        aggregated(&site).await;
     }
     done.store(true, Ordering::SeqCst);
     let written = writing.await.unwrap();

@@ -66,6 +66,11 @@ pub(crate) async fn fill(
     }
 }
 
+/// As if the aggregates of all readings had been made.
+pub(crate) async fn aggregated(site: &Site) {
+    site.client().await.execute("DELETE FROM telemetry_dirty", &[]).await.unwrap();
+}
+
 /// Puts rows into a state that they came to some days ago.
 pub(crate) async fn set_state(site: &Site, state: &str, days: i32, which: &str) -> u64 {
     let also = match state {

@@ -57,6 +57,28 @@ async fn the_estimates_are_near_what_real_tables_take() {
         FROM (SELECT gen_random_uuid() AS i FROM generate_series(1, 12000)) n";
     client.execute(media, &[]).await.unwrap();
     found.push(("media_objects", total("media_objects").await, bytes::MEDIA_ROW));
+    let aggregates = "INSERT INTO telemetry_agg (id, tenant_id, device_id, \"window\", bucket_start_at, bucket_end_at, metric_type,
+            avg_value, min_value, max_value, count, sum_value, unit, readings, farm_id, barn_id)
+        SELECT gen_random_uuid(), md5('t')::uuid, md5('d' || n % 20)::uuid, '1m', at, at + interval '1 min', 'temperature',
+            n, n, n, 60, n, 'C', 60, md5('f')::uuid, md5('b')::uuid
+        FROM (SELECT n, date_trunc('minute', now()) - n * interval '1 min' AS at FROM generate_series(1, 12000) n) m";
+    client.execute(aggregates, &[]).await.unwrap();
+    let months = "SELECT sum(pg_total_relation_size(inhrelid) - 40960)::int8 / 12000 FROM pg_inherits
+        WHERE inhparent = 'telemetry_agg'::regclass AND pg_relation_size(inhrelid) > 0";
+    found.push(("telemetry_agg", number(&client, months).await, bytes::AGG_ROW));
+
+    let cloud = testkit::Database::empty("row_bytes_cloud").await.unwrap();
+    cloud::migrate(&pg::Options::new(cloud.url())).await.unwrap();
+    let client = cloud.connect().await.unwrap();
+    let relay = "INSERT INTO relay_outbox (tenant_id, event_id, event_type, occurred_at, trace_id, routing_key, ordering_key, envelope,
+            stream, epoch, seq, traceparent)
+        SELECT md5('t' || n % 10)::uuid, gen_random_uuid(), 'telemetry.ingested', now(), repeat('a', 32), 'telemetry.ingested',
+            'telemetry/' || md5('d' || n % 100)::uuid, convert_to(repeat('e', 350), 'UTF8'), 'barn-' || n % 100,
+            md5('e' || n % 100)::uuid, n / 100, '00-' || repeat('a', 32) || '-' || repeat('b', 16) || '-01'
+        FROM generate_series(1, 12000) n";
+    client.execute(relay, &[]).await.unwrap();
+    let size = "SELECT pg_total_relation_size('relay_outbox') / 12000";
+    found.push(("relay_outbox", number(&client, size).await, bytes::relay_row(350)));
     let wrong: Vec<_> = found
         .iter()
         .filter(|(_, measured, estimated)| off(*measured, *estimated) > FACTOR)
