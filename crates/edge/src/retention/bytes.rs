@@ -6,7 +6,7 @@
 /// A reading in `telemetry_raw`.
 pub const RAW_ROW: u64 = 440;
 /// A row of `telemetry_agg`.
-pub const AGG_ROW: u64 = 330;
+pub const AGG_ROW: u64 = 410;
 /// An id in `ingress_dedupe`.
 pub const DEDUPE_ROW: u64 = 150;
 /// A row of `media_objects`.
@@ -26,5 +26,5 @@ pub fn acked_row(payload: u64) -> u64 {
 
 /// A row of the cloud's `relay_outbox`, with an envelope of this many bytes.
 pub fn relay_row(envelope: u64) -> u64 {
-    900 + envelope.saturating_mul(22) / 10
+    1_060 + envelope.saturating_mul(22) / 10
 }

@@ -58,9 +58,9 @@ async fn the_estimates_are_near_what_real_tables_take() {
     client.execute(media, &[]).await.unwrap();
     found.push(("media_objects", total("media_objects").await, bytes::MEDIA_ROW));
     let aggregates = "INSERT INTO telemetry_agg (id, tenant_id, device_id, \"window\", bucket_start_at, bucket_end_at, metric_type,
-            avg_value, min_value, max_value, count, sum_value, unit, readings, farm_id, barn_id)
+            avg_value, min_value, max_value, count, sum_value, unit, readings)
         SELECT gen_random_uuid(), md5('t')::uuid, md5('d' || n % 20)::uuid, '1m', at, at + interval '1 min', 'temperature',
-            n, n, n, 60, n, 'C', 60, md5('f')::uuid, md5('b')::uuid
+            n, n, n, 60, n, 'C', 60
         FROM (SELECT n, date_trunc('minute', now()) - n * interval '1 min' AS at FROM generate_series(1, 12000) n) m";
     client.execute(aggregates, &[]).await.unwrap();
     let months = "SELECT sum(pg_total_relation_size(inhrelid))::int8 / 12000 FROM pg_inherits
