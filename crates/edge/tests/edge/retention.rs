@@ -168,7 +168,9 @@ async fn the_role_takes_its_turns_by_itself() {
     .await
     .unwrap();
     let counted = "holdfast_edge_retention_removed_total{job=\"acked\"} 15";
-    eventually(LONG, "they are counted", async || edge.metrics().render().contains(counted)).await.unwrap();
+    eventually(LONG, "they are counted", async || edge.metrics().render().contains(counted))
+        .await
+        .unwrap();
     eventually(LONG, "the disk is looked at", async || {
         !edge.metrics().render().contains("holdfast_edge_database_bytes 0")
     })
