@@ -7,7 +7,7 @@ use crate::config::Config;
 use crate::pace::Pace;
 use crate::status::{Link, LinkState, Local, NodeStatus};
 use event::id::Epoch;
-use event::wire::{Clock, IgnoredAcks, Report, State, Status, VERSION};
+use event::wire::{Clock, IgnoredAcks, IgnoredCommands, Report, State, Status, VERSION};
 use jiff::Timestamp;
 use spool::Spool;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -24,6 +24,7 @@ pub(crate) struct Forwarding {
     pub(crate) http: bool,
     pub(crate) last_ack_at: Option<Timestamp>,
     pub(crate) ignored_acks: IgnoredAcks,
+    pub(crate) ignored_commands: IgnoredCommands,
 }
 
 /// The health of a running node.
@@ -51,6 +52,7 @@ impl Vitals {
             http: false,
             last_ack_at: None,
             ignored_acks: IgnoredAcks::default(),
+            ignored_commands: IgnoredCommands::default(),
         };
         Vitals {
             clock: ClockWatch::new(config.clock.clone()),
@@ -99,6 +101,10 @@ impl Vitals {
         let stats = self.spool.stats();
         let clock = if self.clock.is_set() { Clock::Set } else { Clock::Unset };
         let written = stats.bytes_written_total.saturating_sub(self.written_at_start);
+        let (ignored_acks, ignored_commands) = {
+            let forwarding = self.forwarding();
+            (forwarding.ignored_acks, forwarding.ignored_commands)
+        };
         Report {
             head: stats.head,
             acked: stats.acked,
@@ -112,7 +118,8 @@ impl Vitals {
             free_bytes: Some(stats.free_bytes).filter(|free| *free > 0),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             written_bytes_per_day: crate::pace::per_day(written, self.started.elapsed()),
-            ignored_acks: self.forwarding().ignored_acks,
+            ignored_acks,
+            ignored_commands,
         }
     }
 

@@ -5,8 +5,8 @@ mod world;
 
 use event::id::Epoch;
 use event::ledger::Frontier;
-use event::wire::Ack;
-use node::forward::{HttpLimits, Lane, Limits, Plan, Replay, Route, Step};
+use event::wire::{Ack, Command};
+use node::forward::{HttpLimits, Ignored, Lane, Limits, Plan, Replay, Route, Step};
 use std::time::{Duration, Instant};
 use world::limits;
 
@@ -44,6 +44,33 @@ fn a_backlog_of_any_size_never_delays_a_live_record_beyond_its_linger() {
     let (mut node, now) = congested(1_000_000);
     node.advance_head(1_000_010, now);
     assert_eq!(live_plan(&mut node, now).unwrap().to, 1_000_010);
+}
+
+#[test]
+fn what_is_asked_for_again_is_sent_once_whatever_waits_for_acks() {
+    let now = Instant::now();
+    let mut node = Replay::new(limits(), 1_000, 100, now);
+    node.connected(now);
+    let now = now + Duration::from_secs(1);
+    // The edge acknowledges nothing: as many batches as allowed wait.
+    while let Step::Send(plan) = node.step(now) {
+        let id = node.sent(plan, plan.to, now);
+        node.delivered(id, now);
+    }
+    let epoch = Epoch::mint();
+    let command = Command { epoch, resend: vec![(11, 25), (990, 1_000)] };
+    assert_eq!(node.command(&command, true), Ok(26));
+    let mut sent = Vec::new();
+    while let Step::Send(plan) = node.step(now) {
+        let id = node.sent(plan, plan.to, now);
+        node.delivered(id, now);
+        sent.push((plan.from, plan.to));
+    }
+    assert_eq!(sent, [(11, 20), (21, 25)], "above acked it is backlog like any other");
+    assert_eq!(node.acked(), 100);
+    assert_eq!(node.command(&command, false), Err(Ignored::ForeignEpoch));
+    let beyond = Command { epoch, resend: vec![(1, 1_001)] };
+    assert_eq!(node.command(&beyond, true), Err(Ignored::BeyondHead));
 }
 
 #[test]

@@ -180,7 +180,9 @@ pub fn parse_message(
             let json = decode(body, limits).map_err(unreadable)?;
             Status::parse(&json).map(Content::Status).map_err(unreadable)
         }
-        Topic::Ack(_) => Err(Refusal::new(Reason::Topic, "acks are the edge's own to write")),
+        Topic::Ack(_) | Topic::Command(_) => {
+            Err(Refusal::new(Reason::Topic, "acks and commands are the edge's own to write"))
+        }
     }
 }
 

@@ -1,7 +1,7 @@
 //! Mosquitto's password and ACL files: a projection of the registry.
 //!
 //! Promise: after [`write()`], exactly the enabled nodes and the edge itself can log in; a node can
-//! write its own four topics and read its own acks; only the edge can write acks. The files follow
+//! write its own four topics and read its own acks and commands; only the edge can write these. The files follow
 //! from the registry alone, so that they can be made again at any time, on any machine. Mosquitto
 //! reads them again on SIGHUP.
 
@@ -20,6 +20,7 @@ pattern write iot/%u/backfill
 pattern write iot/%u/event
 pattern write iot/%u/status
 pattern read iot/%u/ack
+pattern read iot/%u/command
 ";
 
 /// Writes both files from the registry, if they are configured. Returns whether they are.
@@ -63,7 +64,9 @@ fn acl_lines(user: &str) -> String {
     for topic in ["live", "backfill", "event", "status"] {
         let _ = writeln!(text, "topic read iot/+/{topic}");
     }
-    let _ = writeln!(text, "topic write iot/+/ack");
+    for topic in ["ack", "command"] {
+        let _ = writeln!(text, "topic write iot/+/{topic}");
+    }
     text
 }
 
@@ -80,5 +83,7 @@ mod tests {
         assert_eq!(acl.matches("write iot/+/ack").count(), 1);
         assert!(acl.find("user holdfast-edge") < acl.find("write iot/+/ack"));
         assert!(!acl.contains("pattern write iot/%u/ack"));
+        assert_eq!(acl.matches("write iot/+/command").count(), 1);
+        assert!(!acl.contains("pattern write iot/%u/command"));
     }
 }

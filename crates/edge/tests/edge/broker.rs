@@ -163,6 +163,7 @@ async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
         version: "0.1.0".to_owned(),
         written_bytes_per_day: None,
         ignored_acks: Default::default(),
+        ignored_commands: Default::default(),
     };
     let online = |head, at: &str| Status::online(sender.epoch, report(head, at)).to_json();
     let will = Status::offline(sender.epoch).to_json();

@@ -44,21 +44,24 @@ pub enum GapReason {
     Lost,
     /// A record that no batch can carry.
     Unsendable,
+    /// The edge had acknowledged it and the node has deleted it; the edge has asked for it again.
+    DeletedAfterAck,
 }
 
 impl GapReason {
     /// Every reason.
-    pub const ALL: [GapReason; 6] = [
+    pub const ALL: [GapReason; 7] = [
         GapReason::DropOldest,
         GapReason::Expired,
         GapReason::DiskFull,
         GapReason::Corrupt,
         GapReason::Lost,
         GapReason::Unsendable,
+        GapReason::DeletedAfterAck,
     ];
 
     pub(crate) const EXPECTED: &'static str =
-        "one of drop_oldest, expired, disk_full, corrupt, lost, unsendable";
+        "one of drop_oldest, expired, disk_full, corrupt, lost, unsendable, deleted_after_ack";
 
     /// The reason as it is written.
     pub fn as_str(self) -> &'static str {
@@ -69,6 +72,7 @@ impl GapReason {
             GapReason::Corrupt => "corrupt",
             GapReason::Lost => "lost",
             GapReason::Unsendable => "unsendable",
+            GapReason::DeletedAfterAck => "deleted_after_ack",
         }
     }
 }

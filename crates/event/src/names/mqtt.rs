@@ -18,10 +18,12 @@ pub enum Topic {
     Status(NodeId),
     /// `iot/{node_id}/ack`: retained, from the edge.
     Ack(NodeId),
+    /// `iot/{node_id}/command`: what the edge asks of the node.
+    Command(NodeId),
 }
 
 impl Topic {
-    /// The filters that together cover everything nodes publish. Acks are not among them.
+    /// The filters that together cover everything nodes publish. Acks and commands are not among them.
     pub const FROM_NODES: [&'static str; 4] =
         ["iot/+/live", "iot/+/backfill", "iot/+/event", "iot/+/status"];
 
@@ -29,7 +31,7 @@ impl Topic {
     /// is not trusted with it.
     pub fn parse(topic: &str) -> Result<Topic, Invalid> {
         let fault = || {
-            let expected = "iot/{node_id}/ and one of live, backfill, event, status, ack";
+            let expected = "iot/{node_id}/ and one of live, backfill, event, status, ack, command";
             Invalid::value("topic", topic, expected)
         };
         let rest = topic.strip_prefix("iot/").ok_or_else(fault)?;
@@ -40,6 +42,7 @@ impl Topic {
             "event" => Topic::Event,
             "status" => Topic::Status,
             "ack" => Topic::Ack,
+            "command" => Topic::Command,
             _ => return Err(fault()),
         };
         node.parse().map(of).map_err(|_| fault())
@@ -52,7 +55,8 @@ impl Topic {
             | Topic::Backfill(node)
             | Topic::Event(node)
             | Topic::Status(node)
-            | Topic::Ack(node) => node,
+            | Topic::Ack(node)
+            | Topic::Command(node) => node,
         }
     }
 
@@ -64,6 +68,7 @@ impl Topic {
             Topic::Event(_) => "event",
             Topic::Status(_) => "status",
             Topic::Ack(_) => "ack",
+            Topic::Command(_) => "command",
         }
     }
 }
@@ -87,12 +92,14 @@ mod tests {
             (Topic::Event(node.clone()), "iot/barn-7/event"),
             (Topic::Status(node.clone()), "iot/barn-7/status"),
             (Topic::Ack(node.clone()), "iot/barn-7/ack"),
+            (Topic::Command(node.clone()), "iot/barn-7/command"),
         ] {
             assert_eq!(topic.to_string(), text);
             assert_eq!(Topic::parse(text), Ok(topic.clone()));
             assert_eq!(topic.node(), &node);
             let filter = format!("iot/+/{}", topic.channel());
-            assert_eq!(Topic::FROM_NODES.contains(&&*filter), topic.channel() != "ack");
+            let from_edge = matches!(topic, Topic::Ack(_) | Topic::Command(_));
+            assert_eq!(Topic::FROM_NODES.contains(&&*filter), !from_edge);
         }
     }
 

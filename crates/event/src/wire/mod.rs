@@ -7,15 +7,17 @@
 
 mod ack;
 mod batch;
+mod command;
 mod compression;
 mod gap;
 mod status;
 
 pub use ack::{Ack, MAX_ACK_BYTES, MAX_ACK_RANGES};
 pub use batch::{Batch, BatchWriter, Record, encode};
+pub use command::{Command, MAX_COMMAND_BYTES, MAX_COMMAND_RANGES};
 pub use compression::{Compressor, ZSTD_MAGIC, compress, decode};
 pub use gap::Gap;
-pub use status::{Clock, IgnoredAcks, MAX_STATUS_BYTES, Report, State, Status};
+pub use status::{Clock, IgnoredAcks, IgnoredCommands, MAX_STATUS_BYTES, Report, State, Status};
 
 pub use crate::ledger::GapReason;
 

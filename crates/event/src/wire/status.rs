@@ -77,6 +77,9 @@ pub struct Report {
     /// Acks that were not believed.
     #[serde(default)]
     pub ignored_acks: IgnoredAcks,
+    /// Commands that were not obeyed.
+    #[serde(default)]
+    pub ignored_commands: IgnoredCommands,
 }
 
 /// Acks that a node did not believe, by reason.
@@ -90,6 +93,18 @@ pub struct IgnoredAcks {
     /// Beyond the head.
     pub beyond_head: u64,
     /// Not in the form of an ack.
+    pub malformed: u64,
+}
+
+/// Commands that a node did not obey, by reason.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct IgnoredCommands {
+    /// Of another epoch.
+    pub foreign_epoch: u64,
+    /// Beyond the head.
+    pub beyond_head: u64,
+    /// Not in the form of a command.
     pub malformed: u64,
 }
 

@@ -59,6 +59,7 @@ impl Source {
             writer: BatchWriter::with_capacity(self.epoch, self.likely_bytes),
             plan,
             max_bytes,
+            next: plan.from,
             to: None,
             unsendable: 0,
         };
@@ -66,6 +67,10 @@ impl Source {
             self.reader.seek(plan.from);
         }
         while draft.has_room() && self.reader.offer(|seen| draft.take(seen))? {}
+        // What the reader passed over on its way to where it stands now.
+        if draft.has_room() {
+            draft.declare_deleted(self.reader.position().min(plan.to.saturating_add(1)));
+        }
         let Some(to) = draft.to.filter(|_| !draft.writer.is_empty()) else {
             return Ok(None);
         };
@@ -87,6 +92,8 @@ struct Draft {
     writer: BatchWriter,
     plan: Plan,
     max_bytes: usize,
+    /// The first seq that it does not cover yet.
+    next: u64,
     /// The last seq it covers so far.
     to: Option<u64>,
     unsendable: u64,
@@ -105,6 +112,7 @@ impl Draft {
                 if seq > self.plan.to || (!self.writer.is_empty() && grown > self.max_bytes) {
                     return false;
                 }
+                self.declare_deleted(seq);
                 if is_sendable(bytes) {
                     self.writer.push_record(seq, bytes);
                 } else {
@@ -114,17 +122,32 @@ impl Draft {
                     self.push_gap(seq, seq, at, at, GapReason::Unsendable);
                     self.unsendable += 1;
                 }
-                self.to = Some(seq);
+                self.cover(seq);
             }
             Seen::Gap(gap) => {
                 let from = gap.from_seq.max(self.plan.from);
+                self.declare_deleted(from);
                 let at = |ms: Option<i64>| Timestamp::from_millisecond(ms?).ok();
                 let (first, last) = (at(gap.first_at_ms), at(gap.last_at_ms));
                 self.push_gap(from, gap.to_seq, first, last, reason_of(gap.reason));
-                self.to = Some(gap.to_seq);
+                self.cover(gap.to_seq);
             }
         }
         true
+    }
+
+    fn cover(&mut self, to: u64) {
+        self.to = Some(to);
+        self.next = to.saturating_add(1);
+    }
+
+    /// A reader passes over nothing but what was acked and is gone, so a hole before `seq` is that: the edge has asked
+    /// for it again, and must hear that it will not come.
+    fn declare_deleted(&mut self, seq: u64) {
+        if self.next < seq {
+            self.push_gap(self.next, seq - 1, None, None, GapReason::DeletedAfterAck);
+            self.cover(seq - 1);
+        }
     }
 
     fn push_gap(

@@ -14,10 +14,12 @@ use crate::status::{Link, LinkState};
 use crate::vitals::Vitals;
 use event::id::Epoch;
 use event::names::mqtt::Topic;
-use event::wire::{Ack, Limits as WireLimits, Status};
+use event::wire::{Ack, Command, Limits as WireLimits, Status};
 use jiff::Timestamp;
 use mqtt::Trouble;
-use mqtt::rumqttc::{AsyncClient, LastWill, PublishNotice, PublishOptions, QoS};
+use mqtt::rumqttc::{
+    AsyncClient, LastWill, PublishNotice, PublishOptions, QoS, SubscribeFilterInput,
+};
 use spool::Spool;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -90,7 +92,7 @@ impl Forwarder {
         let give_up = Arc::new(Notify::new());
         let link_task = tokio::spawn(link::watch(
             event_loop,
-            Topic::Ack(node),
+            [Topic::Ack(node.clone()), Topic::Command(node)],
             config.retry_cap,
             Arc::clone(&give_up),
             sender,
@@ -268,9 +270,12 @@ impl Forwarder {
     fn link_event(&mut self, event: LinkEvent) {
         match event {
             LinkEvent::Up => {
-                let topic = Topic::Ack(self.config.identity.node_id.clone()).to_string();
-                if let Err(error) = self.client.try_subscribe(topic, QoS::AtLeastOnce) {
-                    tracing::error!(%error, "cannot subscribe to acks");
+                let node = &self.config.identity.node_id;
+                let topics = [Topic::Ack(node.clone()), Topic::Command(node.clone())];
+                let filters = topics
+                    .map(|topic| SubscribeFilterInput::new(topic.to_string(), QoS::AtLeastOnce));
+                if let Err(error) = self.client.try_subscribe_many(filters) {
+                    tracing::error!(%error, "cannot subscribe to acks and commands");
                 }
                 tracing::info!(broker = %self.config.broker.address, backlog = self.replay.backlog(), "link up");
                 self.connected = true;
@@ -289,6 +294,13 @@ impl Forwarder {
                 Err(error) => {
                     self.vitals.forwarding().ignored_acks.malformed += 1;
                     tracing::warn!(%error, "ignored an ack whose form is wrong");
+                }
+            },
+            LinkEvent::Command { body } => match Command::parse(&body) {
+                Ok(command) => self.obey(&command),
+                Err(error) => {
+                    self.vitals.forwarding().ignored_commands.malformed += 1;
+                    tracing::warn!(%error, "ignored a command whose form is wrong");
                 }
             },
         }
@@ -349,6 +361,22 @@ impl Forwarder {
                     Ignored::Regressed => tracing::debug!(seq, acked, "ignored an older ack"),
                     _ => tracing::warn!(?reason, seq, acked, head, "ignored an ack"),
                 }
+            }
+        }
+    }
+
+    fn obey(&mut self, command: &Command) {
+        let own = command.epoch == self.epoch;
+        match self.replay.command(command, own) {
+            Ok(records) => tracing::info!(records, "the edge asks for records again"),
+            Err(reason) => {
+                let mut forwarding = self.vitals.forwarding();
+                match reason {
+                    Ignored::ForeignEpoch => forwarding.ignored_commands.foreign_epoch += 1,
+                    _ => forwarding.ignored_commands.beyond_head += 1,
+                }
+                let (highest, head) = (command.highest(), self.replay.head());
+                tracing::warn!(?reason, highest, head, "ignored a command");
             }
         }
     }

@@ -26,6 +26,11 @@ impl Islands {
         }
     }
 
+    /// The edge does not hold these any more.
+    pub(crate) fn forget(&mut self, from: u64, to: u64) {
+        self.held.remove(from, to);
+    }
+
     /// Whether every seq of the range is held; an empty range is.
     pub(crate) fn cover(&self, from: u64, to: u64) -> bool {
         from > to || self.ranges().any(|(start, end)| start <= from && to <= end)

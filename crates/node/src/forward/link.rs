@@ -23,17 +23,19 @@ pub(crate) enum LinkEvent {
     SubscribeRefused,
     /// Something came on the ack topic.
     Ack { body: Vec<u8>, retained: bool },
+    /// Something came on the command topic.
+    Command { body: Vec<u8> },
 }
 
 /// Polls until the client is told to disconnect, or nobody listens any more.
 pub(crate) async fn watch(
     mut event_loop: EventLoop,
-    ack_topic: Topic,
+    [ack_topic, command_topic]: [Topic; 2],
     retry_cap: Duration,
     give_up: Arc<Notify>,
     events: mpsc::Sender<LinkEvent>,
 ) {
-    let ack_topic = ack_topic.to_string();
+    let (ack_topic, command_topic) = (ack_topic.to_string(), command_topic.to_string());
     let mut backoff = Backoff::new(RETRY_BASE, retry_cap);
     loop {
         let polled = tokio::select! {
@@ -55,6 +57,9 @@ pub(crate) async fn watch(
             }
             Ok(Event::Incoming(Packet::Publish(publish))) if publish.topic == ack_topic => {
                 LinkEvent::Ack { body: publish.payload.to_vec(), retained: publish.retain }
+            }
+            Ok(Event::Incoming(Packet::Publish(publish))) if publish.topic == command_topic => {
+                LinkEvent::Command { body: publish.payload.to_vec() }
             }
             Ok(Event::Incoming(Packet::SubAck(suback)))
                 if suback.return_codes.contains(&SubscribeReasonCode::Failure) =>

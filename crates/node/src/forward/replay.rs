@@ -14,6 +14,8 @@
 //! - What was sent and is not acked is sent again: see `patience` for when. A broker that takes nothing for too long
 //!   is left for a new connection: see `window`.
 //! - An ack that is foreign, regresses or lies beyond head changes nothing and is counted.
+//! - What the edge asks for again is sent once for every time it asks, before any other backlog: the edge asks until it
+//!   has it. A command that is foreign or lies beyond head changes nothing and is counted.
 
 use super::bucket::Bucket;
 use super::bulk::{Bulk, Opening};
@@ -22,7 +24,7 @@ use super::limits::{BatchId, Lane, Limits, Plan, Route, Step};
 use super::patience::Patience;
 use super::window::Window;
 use event::ledger::RangeSet;
-use event::wire::Ack;
+use event::wire::{Ack, Command};
 use std::time::{Duration, Instant};
 
 /// How long backfill waits after a connect for the retained ack, which may save it from re-sending.
@@ -71,6 +73,8 @@ pub struct Replay {
     backfill_after: Instant,
     stalled_until: Instant,
     patience: Patience,
+    /// Acknowledged once, and asked for again by an edge that lost it.
+    again: RangeSet,
     /// Everything up to here was sent at some time.
     highest_sent: u64,
     /// The next backfill batch is a probe, which the bound on unacked batches does not hold back.
@@ -99,6 +103,7 @@ impl Replay {
             backfill_after: now,
             stalled_until: now,
             patience: Patience::new(limits.resend_after),
+            again: RangeSet::new(),
             highest_sent: 0,
             probing: false,
             bulk: Bulk::new(limits.http, now),
@@ -213,6 +218,9 @@ impl Replay {
 
     /// A backfill batch, or when to ask again.
     fn backfill(&mut self, now: Instant) -> Result<Plan, Option<Instant>> {
+        if let Some(&(from, to)) = self.again.ranges().first() {
+            return self.once_more(from, to, now);
+        }
         let Some((from, to)) = self.lowest_hole() else {
             self.bulk.rest();
             return Err(None);
@@ -234,6 +242,22 @@ impl Replay {
         Ok(Plan { lane: Lane::Backfill, route, from, to: from + records - 1 })
     }
 
+    /// A batch of what the edge has asked for again. It waits for no ack, so the bound on unacked batches is not its.
+    fn once_more(&mut self, from: u64, to: u64, now: Instant) -> Result<Plan, Option<Instant>> {
+        if !self.connected
+            || self.window.in_lane(Lane::Backfill) + 1 >= self.limits.window
+            || self.window.is_full()
+        {
+            return Err(None);
+        }
+        let chunk = (to - from + 1).min(self.limits.batch_records);
+        let tokens = self.bucket.available(now);
+        if tokens < chunk {
+            return Err(Some(self.bucket.when(chunk, now)));
+        }
+        Ok(Plan { lane: Lane::Backfill, route: Route::Mqtt, from, to: from + chunk - 1 })
+    }
+
     /// Whether backfill over MQTT has to wait. Live keeps a slot, and a window's worth of unacked batches, whatever
     /// the backlog does.
     fn mqtt_is_blocked(&self) -> bool {
@@ -248,6 +272,12 @@ impl Replay {
     pub fn sent(&mut self, plan: Plan, to: u64, now: Instant) -> BatchId {
         let id = BatchId::new(self.next_id);
         self.next_id += 1;
+        if plan.from <= self.acked {
+            self.again.remove(plan.from, to);
+            self.window.take(id, plan.lane, now);
+            self.bucket.take((to + 1).saturating_sub(plan.from), now);
+            return id;
+        }
         self.sent.push(Sent {
             id,
             from: plan.from,
@@ -342,6 +372,24 @@ impl Replay {
             self.patience.heard(now);
         }
         Ok(moved.then_some(self.acked))
+    }
+
+    /// The edge asks for records again. What it was thought to hold above `acked` is backlog again; what lies below is
+    /// sent once more. Returns how many records it asks for.
+    pub fn command(&mut self, command: &Command, own_epoch: bool) -> Result<u64, Ignored> {
+        if !own_epoch {
+            return Err(Ignored::ForeignEpoch);
+        }
+        if command.highest() > self.head {
+            return Err(Ignored::BeyondHead);
+        }
+        let mut asked = 0u64;
+        for &(from, to) in &command.resend {
+            self.again.insert(from, to.min(self.acked));
+            self.islands.forget(from, to);
+            asked = asked.saturating_add(to - from + 1);
+        }
+        Ok(asked)
     }
 
     /// Gives up waiting for lost batches: their records are backlog again. Returns when to look next.

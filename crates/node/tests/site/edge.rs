@@ -127,6 +127,15 @@ impl FakeEdge {
         notice.wait_completion_async().await.unwrap();
     }
 
+    /// Publishes a body on the node's command topic.
+    #[allow(dead_code, reason = "each test file uses its own part of the edge")]
+    pub(crate) async fn publish_command(&self, body: String) {
+        let topic = Topic::Command(node_id()).to_string();
+        let options = PublishOptions::at_least_once();
+        let notice = self.client.publish_tracked(topic, body, options).await.unwrap();
+        notice.wait_completion_async().await.unwrap();
+    }
+
     /// The frontier of the only epoch there is.
     pub(crate) fn frontier(&self) -> Frontier {
         self.seen().frontiers.values().next().cloned().unwrap_or_default()

@@ -5,7 +5,7 @@ use crate::screen::{self, Paint, bytes, count, span};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 use event::id::Epoch;
-use event::wire::{Clock, IgnoredAcks, Report, State, VERSION};
+use event::wire::{Clock, IgnoredAcks, IgnoredCommands, Report, State, VERSION};
 use jiff::Timestamp;
 use node::{Config, Link, LinkState, Local, NodeStatus};
 use spool::Spool;
@@ -75,6 +75,7 @@ fn from_spool(config: &Config) -> Result<NodeStatus> {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         written_bytes_per_day: None,
         ignored_acks: IgnoredAcks::default(),
+        ignored_commands: IgnoredCommands::default(),
     };
     let local = Local {
         node_id: config.identity.node_id.clone(),
