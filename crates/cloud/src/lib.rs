@@ -20,6 +20,7 @@ pub mod consume;
 pub mod dead_letters;
 mod http;
 pub mod ingest;
+pub mod ledger;
 mod maintenance;
 pub mod metrics;
 mod migration;

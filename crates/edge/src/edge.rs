@@ -26,7 +26,7 @@ use crate::retention::{self, Retention};
 use crate::signal::{Sayer, Signal, signal};
 use crate::sync::Forwarder;
 use crate::telemetry::Aggregator;
-use crate::{inference, maintenance, media, migration};
+use crate::{inference, ledger, maintenance, media, migration};
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);
@@ -254,6 +254,8 @@ impl Ingress<'_> {
             Arc::clone(metrics),
             stopping.clone(),
         ));
+        let asks = pg::Pool::new(&pg::Options { max_connections: 1, ..config.database.clone() })?;
+        others.spawn(ledger::resend::run(asks, Arc::clone(&uplink), stopping.clone()));
         let backfill = Backfill {
             writer,
             uplink,

@@ -18,6 +18,7 @@ mod health;
 mod http;
 pub mod inference;
 pub mod ingress;
+pub mod ledger;
 mod maintenance;
 pub mod media;
 pub mod metrics;

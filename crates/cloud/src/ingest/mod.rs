@@ -8,7 +8,7 @@
 //! they may write, or how events leave for the bus. It fails in two ways: about the body
 //! ([`request::BadBatch`]), and about the database ([`Error`]).
 
-mod page;
+pub(crate) mod page;
 mod plan;
 pub mod reply;
 pub mod request;

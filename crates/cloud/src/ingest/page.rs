@@ -18,8 +18,7 @@ pub(crate) fn page_of(seq: u64) -> u64 {
 
 /// An event as a slot remembers it. Never zero.
 pub(crate) fn mark(digest: Digest) -> u64 {
-    let [_, _, _, _, _, _, _, _, low @ ..] = digest.hash_bytes();
-    u64::from_be_bytes(low).max(1)
+    digest.mark()
 }
 
 /// The digest of one event, which blocks add up and slots remember.

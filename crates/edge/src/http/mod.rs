@@ -57,6 +57,7 @@ const SERVICES: &[Service] = &[
     crate::sessions::SERVICE,
     crate::inference::SERVICE,
     crate::media::SERVICE,
+    crate::ledger::http::SERVICE,
 ];
 
 /// The routes that every process has.

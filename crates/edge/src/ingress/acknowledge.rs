@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use event::id::NodeId;
 use event::names::Topic;
-use event::wire::Ack;
+use event::wire::{Ack, Command};
 use mqtt::rumqttc::{AsyncClient, ManualAck, PublishOptions, QoS};
 
 use crate::metrics::Metrics;
@@ -56,5 +56,15 @@ impl Uplink {
             });
             self.metrics.ack(published);
         }
+    }
+
+    /// Asks a node for something, if there is a connection. Whoever asks asks again until it is done.
+    pub(crate) fn command(&self, node: &NodeId, command: &Command) -> bool {
+        let client = self.client.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        client.is_some_and(|client| {
+            let topic = Topic::Command(node.clone()).to_string();
+            let options = PublishOptions::new(QoS::AtLeastOnce);
+            client.try_publish(topic, command.to_json(), options).is_ok()
+        })
     }
 }

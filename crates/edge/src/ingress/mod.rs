@@ -18,12 +18,13 @@ mod isolate;
 pub(crate) mod mqtt;
 mod plan;
 mod reason;
-mod rows;
+pub(crate) mod rows;
 mod write;
 
 pub use check::Checked;
 pub use plan::Tally;
 pub use reason::{Reason, Refusal};
+pub(crate) use write::Error as WriteError;
 pub use write::{Committed, Timings, Writer};
 
 use bytes::Bytes;

@@ -61,6 +61,17 @@ impl Digest {
         self.hash.to_be_bytes()
     }
 
+    /// Of a digest of one event: 8 bytes by which a sequence and its event are known. Never zero.
+    pub fn mark(self) -> u64 {
+        let [_, _, _, _, _, _, _, _, low @ ..] = self.hash_bytes();
+        u64::from_be_bytes(low).max(1)
+    }
+
+    /// The hash as a text of 32 hexadecimal digits.
+    pub fn hash_text(self) -> String {
+        format!("{:032x}", self.hash)
+    }
+
     /// A digest from its stored count and hash.
     pub fn from_parts(count: u64, hash_bytes: [u8; 16]) -> Digest {
         Digest { count, hash: u128::from_be_bytes(hash_bytes) }

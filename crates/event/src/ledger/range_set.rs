@@ -169,6 +169,11 @@ impl RangeSet {
         both
     }
 
+    /// What is in this set and not in the other.
+    pub fn difference(&self, other: &RangeSet) -> RangeSet {
+        self.ranges.iter().flat_map(|&(from, to)| other.missing(from, to)).collect()
+    }
+
     /// The ranges as one flat list `[from, to, from, to, …]`, as a `bigint[]` column holds them.
     ///
     /// The bits are kept, so that no sequence is too large to come back; one above

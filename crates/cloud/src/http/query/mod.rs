@@ -8,6 +8,7 @@
 //! It only reads. Queries worked on at once are bounded, so that they cannot keep ingestion from the
 //! database.
 
+mod ledger;
 mod listing;
 mod listings;
 mod parameters;
@@ -42,7 +43,7 @@ pub(super) fn routes(mut router: Router<Http>) -> Router<Http> {
         };
         router = router.route(path, get(handler));
     }
-    router.route("/api/v1/sessions/{session_id}", get(one_session))
+    ledger::routes(router).route("/api/v1/sessions/{session_id}", get(one_session))
 }
 
 async fn one_session(

@@ -22,7 +22,8 @@ pub(crate) struct Known {
     pub(crate) fresh: HashSet<(TenantId, EventId)>,
     /// Of the suspicious ones, those that are stored, and whose they are.
     pub(crate) stored: HashMap<EventId, TenantId>,
-    /// Of the suspicious ones, those whose sequence was received as a record in quarantine.
+    /// Of the suspicious ones, those whose sequence was received as a record in
+    /// quarantine, or adopted from the cloud: no event of theirs is stored.
     pub(crate) quarantined: HashSet<(NodeId, Epoch, u64)>,
 }
 

@@ -9,9 +9,8 @@ mod liveness;
 mod quarantine;
 mod store;
 
-pub(super) use ledger::{
-    lock_frontiers, write_blocks, write_frontiers, write_kept, write_tombstones,
-};
+pub(crate) use ledger::{lock_frontiers, write_frontiers};
+pub(super) use ledger::{write_blocks, write_kept, write_tombstones};
 pub(super) use liveness::{write_devices, write_nodes, write_statuses};
 pub(super) use quarantine::{find_quarantined, write_quarantine};
 pub(super) use store::{copy_outbox, copy_telemetry, find_stored, insert_dedupe, is_taken};

@@ -15,7 +15,7 @@ use crate::ingress::plan::Quarantined;
 /// limited: each is the edge's copy.
 const MESSAGE_ROWS_PER_NODE: i64 = 1_000;
 
-/// Of these places, those whose record is in quarantine.
+/// Of these places, those whose record is in quarantine, or was adopted from the cloud without its event.
 pub(crate) async fn find_quarantined(
     transaction: &Transaction<'_>,
     places: &[(&NodeId, Epoch, u64)],
@@ -28,7 +28,11 @@ pub(crate) async fn find_quarantined(
             "SELECT DISTINCT (u.place - 1)::int
              FROM unnest($1::text[], $2::uuid[], $3::bigint[]) WITH ORDINALITY
                  AS u (node_id, epoch, seq, place)
-             JOIN ingress_quarantine q USING (node_id, epoch, seq)",
+             WHERE EXISTS (SELECT FROM ingress_quarantine q WHERE q.node_id = u.node_id
+                           AND q.epoch = u.epoch AND q.seq = u.seq)
+                 OR EXISTS (SELECT FROM ledger_tombstone t WHERE t.stream = u.node_id
+                            AND t.epoch = u.epoch AND t.reason = 'held_by_cloud'
+                            AND u.seq BETWEEN t.from_seq AND t.to_seq)",
         )
         .await?;
     let nodes: Vec<&str> = places.iter().map(|(node, _, _)| node.as_str()).collect();

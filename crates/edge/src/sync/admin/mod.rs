@@ -99,6 +99,16 @@ impl Actor {
     pub fn user(name: &str) -> Actor {
         Actor { via: "cli", name: clip(&format!("user {name}")) }
     }
+
+    /// How they came.
+    pub(crate) fn via(&self) -> &'static str {
+        self.via
+    }
+
+    /// Who they are.
+    pub(crate) fn name(&self) -> &str {
+        &self.name
+    }
 }
 
 fn clip(name: &str) -> String {

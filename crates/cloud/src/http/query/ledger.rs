@@ -1,0 +1,162 @@
+//! The ledger for the comparison of tiers: docs/spec/verify.md.
+
+use std::fmt::Display;
+use std::str::FromStr;
+use std::sync::Arc;
+
+use axum::extract::{Path, RawQuery, State};
+use axum::http::StatusCode;
+use axum::response::Response;
+use axum::routing::get;
+use axum::{Extension, Router};
+use event::id::{Epoch, EventId, NodeId};
+use jiff::Timestamp;
+use serde_json::{Value, json};
+
+use super::{Parameters, answer, tenant, unavailable};
+use crate::http::Http;
+use crate::http::refused::Refused;
+use crate::ledger::states::{self, MAX_BLOCKS, MAX_MARKED, MAX_STREAMS, Wanted};
+use crate::ledger::{StreamName, trace};
+use crate::tokens::{Tenants, Token};
+
+type Asker = Extension<Arc<Token>>;
+
+/// Adds the routes.
+pub(super) fn routes(router: Router<Http>) -> Router<Http> {
+    router
+        .route("/api/v1/ledger/streams", get(streams))
+        .route("/api/v1/ledger/blocks", get(blocks))
+        .route("/api/v1/ledger/marks", get(marks))
+        .route("/api/v1/ledger/events/{event_id}", get(event))
+}
+
+async fn streams(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_streams(&token, query.as_deref()).await)
+}
+
+async fn blocks(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_blocks(&token, query.as_deref()).await)
+}
+
+async fn marks(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_marks(&token, query.as_deref()).await)
+}
+
+async fn event(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    Path(id): Path<String>,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_event(&token, query.as_deref(), &id).await)
+}
+
+fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
+    text.parse().map_err(|error| Refused::malformed(Some(name), format!("{name} {error}")))
+}
+
+fn given<T: FromStr<Err: Display>>(
+    parameters: &Parameters,
+    name: &str,
+) -> Result<Option<T>, Refused> {
+    parameters.get(name).map(|text| parse(name, text)).transpose()
+}
+
+fn needed<T: FromStr<Err: Display>>(parameters: &Parameters, name: &str) -> Result<T, Refused> {
+    let missing = || Refused::malformed(Some(name), format!("{name} is missing"));
+    given(parameters, name)?.ok_or_else(missing)
+}
+
+fn stream_name(token: &Token, parameters: &Parameters) -> Result<StreamName, Refused> {
+    Ok(StreamName {
+        tenant_id: tenant(token, parameters)?,
+        stream: needed::<NodeId>(parameters, "stream")?,
+        epoch: needed::<Epoch>(parameters, "epoch")?,
+    })
+}
+
+impl Http {
+    async fn ledger_streams(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let known = vec!["tenant_id", "stream", "after", "limit"];
+        let parameters = Parameters::read(query, known)?;
+        let tenants = Tenants::Only(vec![tenant(token, &parameters)?]);
+        let limit: Option<u32> = given(&parameters, "limit")?;
+        if limit.is_some_and(|limit| !(1..=MAX_STREAMS).contains(&limit)) {
+            let message = format!("limit must be from 1 to {MAX_STREAMS}");
+            return Err(Refused::malformed(Some("limit"), message));
+        }
+        let after = parameters.get("after").map(|text| {
+            let wrong = || Refused::malformed(Some("after"), "after is not a next_after");
+            let [tenant, stream, epoch] =
+                text.split(',').collect::<Vec<_>>().try_into().map_err(|_| wrong())?;
+            let id = |text: &str| text.parse::<uuid::Uuid>().map_err(|_| wrong());
+            let stream: NodeId = stream.parse().map_err(|_| wrong())?;
+            Ok::<_, Refused>((id(tenant)?, stream.to_string(), id(epoch)?))
+        });
+        let wanted =
+            Wanted { stream: given(&parameters, "stream")?, after: after.transpose()?, limit };
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let page = states::streams(&self.service.pool, &tenants, &wanted).await;
+        Ok(json!(page.map_err(|error| unavailable(&error))?))
+    }
+
+    async fn ledger_blocks(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "stream", "epoch", "after"])?;
+        let name = stream_name(token, &parameters)?;
+        let after: Option<u64> = given(&parameters, "after")?;
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let found = states::blocks(&self.service.pool, &name, after).await;
+        let found = found.map_err(|error| unavailable(&error))?;
+        let full = found.len() == MAX_BLOCKS as usize;
+        let next = found.last().filter(|_| full).map(|one| one.block);
+        Ok(json!({"blocks": found, "next_after": next}))
+    }
+
+    async fn ledger_marks(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "stream", "epoch", "blocks"])?;
+        let name = stream_name(token, &parameters)?;
+        let text: String = needed(&parameters, "blocks")?;
+        let blocks =
+            text.split(',').map(|one| parse("blocks", one)).collect::<Result<Vec<u64>, _>>()?;
+        if blocks.len() > MAX_MARKED {
+            let message = format!("blocks must be 1 to {MAX_MARKED} numbers with commas");
+            return Err(Refused::malformed(Some("blocks"), message));
+        }
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let marks = states::marks(&self.service.pool, &name, &blocks).await;
+        Ok(json!({"marks": marks.map_err(|error| unavailable(&error))?}))
+    }
+
+    async fn ledger_event(
+        &self,
+        token: &Token,
+        query: Option<&str>,
+        id: &str,
+    ) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "occurred_at"])?;
+        let tenants = Tenants::Only(vec![tenant(token, &parameters)?]);
+        let occurred_at: Option<Timestamp> = given(&parameters, "occurred_at")?;
+        let id: EventId = parse("event_id", id)?;
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let found = trace(&self.service.pool, &tenants, id, occurred_at).await;
+        let found = found.map_err(|error| unavailable(&error))?;
+        let missing = || {
+            let message = "this tenant has no such event here";
+            Refused::new(StatusCode::NOT_FOUND, "not_found", message)
+        };
+        Ok(json!(found.ok_or_else(missing)?))
+    }
+}
