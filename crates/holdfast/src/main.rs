@@ -21,6 +21,8 @@ mod size;
 mod table;
 mod up;
 mod user;
+mod verify;
+mod where_is;
 
 use std::process::ExitCode;
 
@@ -69,6 +71,10 @@ enum Command {
     /// Messages that a consumer gave up: look at them, send them back.
     #[command(subcommand)]
     Dlq(dlq::Command),
+    /// Compare what node, edge and cloud have, and bring back what is missing.
+    Verify(verify::Args),
+    /// Where an event has been.
+    Where(where_is::Args),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -109,6 +115,8 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Bus(command) => Box::pin(bus::run(command)).await,
         Command::Relay(command) => Box::pin(relay::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
+        Command::Verify(args) => Box::pin(verify::run(args)).await,
+        Command::Where(args) => Box::pin(where_is::run(args)).await,
         Command::Config(command) => config::run(command),
         Command::Size(args) => size::run(args),
         Command::Sim(command) => sim::run(command).await,

@@ -148,7 +148,8 @@ async fn list_blocks(
     RawQuery(query): RawQuery,
 ) -> Answer {
     may_look(&token)?;
-    let asked = Asked::read(query, &["stream", "epoch", "after", "source"])?;
+    let asked = Asked::read(query, &["tenant_id", "stream", "epoch", "after", "source"])?;
+    may_see(&token, asked.tenant_id)?;
     let name = asked.name()?;
     let after = asked.after.as_deref().map(|text| parse::<u64>("after", text)).transpose()?;
     let (pool, tenants) = (http.pool(), &token.tenants);
@@ -170,7 +171,8 @@ async fn list_marks(
     RawQuery(query): RawQuery,
 ) -> Answer {
     may_look(&token)?;
-    let asked = Asked::read(query, &["stream", "epoch", "blocks"])?;
+    let asked = Asked::read(query, &["tenant_id", "stream", "epoch", "blocks"])?;
+    may_see(&token, asked.tenant_id)?;
     let name = asked.name()?;
     if !(1..=MAX_MARKED).contains(&asked.blocks.len()) {
         let message = format!("blocks must be 1 to {MAX_MARKED} numbers with commas");
@@ -186,7 +188,8 @@ async fn list_places(
     RawQuery(query): RawQuery,
 ) -> Answer {
     may_look(&token)?;
-    let asked = Asked::read(query, &["stream", "epoch", "from", "to"])?;
+    let asked = Asked::read(query, &["tenant_id", "stream", "epoch", "from", "to"])?;
+    may_see(&token, asked.tenant_id)?;
     let name = asked.name()?;
     let range = match (asked.from, asked.to) {
         (Some(from), Some(to)) if from <= to => (from, to),

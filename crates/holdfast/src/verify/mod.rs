@@ -1,0 +1,138 @@
+//! `holdfast verify`: whether node, edge and cloud hold the same, and bringing them together again.
+//!
+//! The rules are `event::ledger`'s, the data the tiers'; this asks in the right order, waits while a repair takes effect, and
+//! prints. docs/spec/verify.md says what is compared and what can be repaired.
+
+mod check;
+mod show;
+pub(crate) mod tier;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use event::id::{NodeId, TenantId};
+use event::ledger::{Repair, Repaired, plan_repair};
+use serde::Serialize;
+
+use self::check::{Scope, StreamReport, can_be_closed};
+use self::tier::{TierArgs, Tiers};
+use crate::output::say;
+
+/// How often a repair under way is looked at.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// Different repairs of one stream; each answers what the one before brought to light.
+const MAX_ROUNDS: usize = 10;
+
+#[derive(Debug, clap::Args)]
+#[command(after_help = "Examples:
+  holdfast verify --config edge.toml --cloud-url https://cloud.example
+  holdfast verify --node barn-7 --json | jq '.streams[].findings'
+  holdfast verify --repair --dry-run
+  holdfast verify --repair --wait 5m          after restoring a backup")]
+pub(crate) struct Args {
+    /// One tenant.
+    #[arg(long)]
+    tenant: Option<TenantId>,
+    /// One node.
+    #[arg(long, visible_alias = "stream")]
+    node: Option<NodeId>,
+    /// Recompute the edge's blocks from its rows: reads every event.
+    #[arg(long)]
+    deep: bool,
+    /// Bring back what is missing.
+    #[arg(long)]
+    repair: bool,
+    /// With --repair: say what would be done.
+    #[arg(long, requires = "repair")]
+    dry_run: bool,
+    /// How long to wait for a repair to take effect, such as 60s or 5m.
+    #[arg(long, default_value = "60s", value_parser = span)]
+    wait: Duration,
+    /// JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    tiers: TierArgs,
+}
+
+/// What was found, and done.
+#[derive(Debug, Serialize)]
+struct Report {
+    streams: Vec<StreamReport>,
+    /// Why a tier was not asked.
+    note: Option<String>,
+    /// Sequences of findings that are more than data in motion.
+    wrong: u64,
+}
+
+/// Runs it.
+pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
+    let tiers = args.tiers.open()?;
+    let scope = Scope { tenant: args.tenant, stream: args.node.clone(), deep: args.deep };
+    let streams = match args.repair {
+        true => repair(&tiers, &scope, &args).await?,
+        false => check::check(&tiers, &scope).await?,
+    };
+    let wrong = streams.iter().flat_map(StreamReport::wrong).map(|finding| finding.count()).sum();
+    let report = Report { streams, note: tiers.note, wrong };
+    match args.json {
+        true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
+        false => say(&show::report(&report, args.dry_run))?,
+    }
+    anyhow::ensure!(report.wrong == 0, "{}", next_step(&report, &args));
+    Ok(())
+}
+
+fn next_step(report: &Report, args: &Args) -> String {
+    let mut open = report.streams.iter().flat_map(StreamReport::wrong);
+    let closable = open.any(can_be_closed);
+    let what = format!("{} sequences are not where they should be", report.wrong);
+    match (closable, args.repair && !args.dry_run) {
+        (true, false) => format!("{what}: holdfast verify --repair brings back what can be"),
+        (true, true) => format!("{what} yet: what was asked for goes on; look again later"),
+        (false, _) => format!("{what}, and no repair closes them: docs/spec/verify.md says why"),
+    }
+}
+
+/// Repairs, and looks again until nothing is left to do or the time is over.
+async fn repair(tiers: &Tiers, scope: &Scope, args: &Args) -> anyhow::Result<Vec<StreamReport>> {
+    let deadline = tokio::time::Instant::now() + args.wait;
+    let mut done: BTreeMap<String, (Repaired, Vec<Repair>)> = BTreeMap::new();
+    loop {
+        let mut streams = check::check(tiers, scope).await?;
+        for report in &mut streams {
+            let name = format!("{} {}", report.stream, report.epoch);
+            let (sum, before) = done.entry(name).or_default();
+            let plan = plan_repair(&report.state, &report.findings, args.dry_run);
+            // A repair that was asked for takes effect by itself; only another one is news.
+            if !plan.is_empty() && before.len() < MAX_ROUNDS && !before.contains(&plan) {
+                add(sum, &tiers.edge.repair(&plan).await?);
+                before.push(plan);
+            }
+            report.repaired = Some(sum.clone()).filter(|sum| sum.changes() > 0);
+        }
+        let open = streams.iter().flat_map(|one| &one.findings).any(can_be_closed);
+        if !open || args.dry_run || tokio::time::Instant::now() >= deadline {
+            return Ok(streams);
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+fn add(sum: &mut Repaired, part: &Repaired) {
+    sum.dry_run = part.dry_run;
+    sum.asked += part.asked;
+    sum.adopted += part.adopted;
+    sum.adopted_lost += part.adopted_lost;
+    sum.resent += part.resent;
+    sum.rebuilt += part.rebuilt;
+    sum.retold += part.retold;
+    sum.audit_id = part.audit_id.or(sum.audit_id);
+}
+
+/// A span of time, such as 60s, 5m or 2h.
+pub(crate) fn span(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a span of time such as 60s, 5m or 2h".to_owned();
+    let span: jiff::SignedDuration = text.parse().map_err(|_| expected())?;
+    Duration::try_from(span).map_err(|_| expected())
+}

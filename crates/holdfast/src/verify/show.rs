@@ -1,0 +1,124 @@
+//! The report for people.
+
+use std::fmt::Write as _;
+
+use event::ledger::{Finding, FindingKind, HeldBy, Repaired};
+
+use super::Report;
+use super::check::{Held, StreamReport};
+use crate::table;
+
+/// Findings that are printed of one stream; `--json` has all.
+const SHOWN: usize = 20;
+
+pub(super) fn report(report: &Report, dry_run: bool) -> String {
+    let mut text = String::new();
+    if let Some(note) = &report.note {
+        let _ = writeln!(text, "Note: {note}\n");
+    }
+    if report.streams.is_empty() {
+        return text + "No tier knows any stream yet.\n";
+    }
+    let headings =
+        ["node", "epoch", "node's head", "edge has", "lost", "cloud has", "lost", "verdict"];
+    let mut rows = table::new(&headings, &[2, 3, 4, 5, 6]);
+    let number = |n: u64| table::grouped(i64::try_from(n).unwrap_or(i64::MAX));
+    for one in &report.streams {
+        let cloud = |part: fn(&Held) -> u64| {
+            one.cloud.as_ref().map_or("?".to_owned(), |held| number(part(held)))
+        };
+        let epoch = one.epoch.to_string();
+        rows.add_row([
+            one.stream.to_string(),
+            epoch.get(24..).unwrap_or_default().to_owned(),
+            one.node.as_ref().map_or("?".to_owned(), |node| number(node.head)),
+            number(one.edge.received),
+            number(one.edge.lost),
+            cloud(|held| held.received),
+            cloud(|held| held.lost),
+            verdict(one),
+        ]);
+    }
+    let _ = writeln!(text, "{rows}");
+    for one in &report.streams {
+        if !one.findings.is_empty() || one.repaired.is_some() {
+            text.push_str(&stream(one, dry_run));
+        }
+    }
+    text
+}
+
+fn verdict(one: &StreamReport) -> String {
+    let wrong: u64 = one.wrong().map(Finding::count).sum();
+    let moving: u64 = one.findings.iter().map(Finding::count).sum::<u64>() - wrong;
+    let mut words = Vec::new();
+    if wrong > 0 {
+        words.push(format!("{wrong} wrong"));
+    }
+    if moving > 0 {
+        words.push(format!("{moving} on the way"));
+    }
+    if one.unchecked > 0 {
+        words.push(format!("{} not comparable any more", one.unchecked));
+    }
+    match words.is_empty() {
+        true => "the same".to_owned(),
+        false => words.join(", "),
+    }
+}
+
+fn stream(one: &StreamReport, dry_run: bool) -> String {
+    let mut text = format!("\n{} in epoch {}\n", one.stream, one.epoch);
+    for finding in one.findings.iter().take(SHOWN) {
+        let range = match finding.from == finding.to {
+            true => finding.from.to_string(),
+            false => format!("{}-{}", finding.from, finding.to),
+        };
+        let _ = writeln!(text, "  {range} ({}): {}", finding.count(), sentence(finding));
+    }
+    if one.findings.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more: see --json", one.findings.len() - SHOWN);
+    }
+    if let Some(done) = &one.repaired {
+        let _ =
+            writeln!(text, "  {}: {}", if dry_run { "would be done" } else { "done" }, deeds(done));
+    }
+    text
+}
+
+fn sentence(finding: &Finding) -> &'static str {
+    match (finding.kind, finding.held_by) {
+        (FindingKind::Spooled, _) => "in the node's spool, on its way to the edge",
+        (FindingKind::MissingAtEdge, HeldBy::Node) => {
+            "missing at the edge; the node may still have it"
+        }
+        (FindingKind::MissingAtEdge, HeldBy::Cloud) => "missing at the edge; the cloud has it",
+        (FindingKind::MissingAtEdge, HeldBy::KnownLost) => {
+            "missing at the edge; the cloud knows that it was lost"
+        }
+        (FindingKind::MissingAtEdge, _) => "missing at the edge; nobody is known to have it",
+        (FindingKind::LostAtEdge, _) => "lost at the edge; the cloud has it",
+        (FindingKind::OnItsWay, _) => "at the edge, on its way to the cloud",
+        (FindingKind::DeadLetter, _) => {
+            "a dead letter at the edge: see holdfast outbox list --status dlq"
+        }
+        (FindingKind::MissingAtCloud, _) => "missing in the cloud; the edge has it",
+        (FindingKind::Untold, _) => "the cloud was not told what became of it",
+        (FindingKind::Gone, _) => "missing in the cloud, and removed at the edge: cannot be closed",
+        (FindingKind::Differs, _) => "edge and cloud have different events: a person must look",
+        (FindingKind::Tampered, _) => "the edge's rows are not those that were counted",
+    }
+}
+
+fn deeds(done: &Repaired) -> String {
+    let parts = [
+        (done.asked, "asked of the node"),
+        (done.adopted, "counted as held by the cloud"),
+        (done.adopted_lost, "taken over as lost"),
+        (done.resent, "sent to the cloud again"),
+        (done.retold, "gaps told again"),
+    ];
+    let said = parts.iter().filter(|(count, _)| *count > 0);
+    let said: Vec<String> = said.map(|(count, what)| format!("{count} {what}")).collect();
+    said.join(", ")
+}

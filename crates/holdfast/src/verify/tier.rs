@@ -1,0 +1,354 @@
+//! The two tiers that can be asked: in their database, or over HTTP with a token.
+
+use std::path::{Path, PathBuf};
+
+use anyhow::Context as _;
+use api::tokens::Tenants;
+use edge::ledger::StreamName;
+use edge::sync::admin::Actor;
+use event::id::{EventId, NodeId, TenantId};
+use event::ledger::{BlockState, MarkState, Place, Repair, Repaired, StreamState};
+use jiff::Timestamp;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+/// The most pages of one list; a loop beyond it would be a server's fault.
+const MAX_PAGES: usize = 100_000;
+
+/// How to reach the tiers.
+#[derive(Debug, clap::Args)]
+pub(crate) struct TierArgs {
+    /// Ask the edge here, with the token in HOLDFAST_EDGE_TOKEN, rather than its database.
+    #[arg(long)]
+    edge_url: Option<String>,
+    /// Ask the cloud here, with the token in HOLDFAST_CLOUD_TOKEN, rather than its database.
+    #[arg(long)]
+    cloud_url: Option<String>,
+    /// The configuration; its [edge] and [cloud] sections say where the databases are. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
+    /// Another file with the [cloud] section.
+    #[arg(long)]
+    cloud_config: Option<PathBuf>,
+}
+
+/// What was reached, and why the cloud was not.
+pub(crate) struct Tiers {
+    pub(crate) edge: Tier,
+    pub(crate) cloud: Option<Tier>,
+    pub(crate) note: Option<String>,
+}
+
+impl TierArgs {
+    pub(crate) fn open(&self) -> anyhow::Result<Tiers> {
+        let edge = match &self.edge_url {
+            Some(url) => Tier::Http(Remote::new(url, "HOLDFAST_EDGE_TOKEN")?),
+            None => {
+                let file = self.config.as_deref();
+                let config = edge::Config::load(file, crate::config::environment).context(
+                    "where the edge is: give --config with an [edge] section, or --edge-url",
+                )?;
+                Tier::Edge(pool(config.database)?)
+            }
+        };
+        let (cloud, note) = match &self.cloud_url {
+            Some(url) => (Some(Tier::Http(Remote::new(url, "HOLDFAST_CLOUD_TOKEN")?)), None),
+            None => match self.cloud_database() {
+                Ok(tier) => (Some(tier), None),
+                Err(error) if self.cloud_config.is_some() => return Err(error),
+                Err(_) => {
+                    let note = "the cloud was not asked: give --cloud-url with HOLDFAST_CLOUD_TOKEN, \
+                                or --cloud-config";
+                    (None, Some(note.to_owned()))
+                }
+            },
+        };
+        Ok(Tiers { edge, cloud, note })
+    }
+
+    fn cloud_database(&self) -> anyhow::Result<Tier> {
+        let file: Option<&Path> = self.cloud_config.as_deref().or(self.config.as_deref());
+        let config = cloud::Config::load(file, crate::config::environment)?;
+        Ok(Tier::Cloud(pool(config.database)?))
+    }
+}
+
+fn pool(options: pg::Options) -> anyhow::Result<pg::Pool> {
+    Ok(pg::Pool::new(&pg::Options { max_connections: 1, ..options })?)
+}
+
+/// One tier.
+pub(crate) enum Tier {
+    Edge(pg::Pool),
+    Cloud(pg::Pool),
+    Http(Remote),
+}
+
+impl Tier {
+    /// Every stream of a tenant (or of all that may be seen), or one.
+    pub(crate) async fn streams(
+        &self,
+        tenant: Option<TenantId>,
+        stream: Option<&NodeId>,
+    ) -> anyhow::Result<Vec<StreamState>> {
+        let mut found = Vec::new();
+        let tenants = tenant.map_or(Tenants::All, |tenant| Tenants::Only(vec![tenant]));
+        match self {
+            Tier::Edge(pool) => {
+                use edge::ledger::states::{Wanted, streams};
+                let mut wanted = Wanted { stream: stream.cloned(), ..Wanted::default() };
+                for _ in 0..MAX_PAGES {
+                    let page = streams(pool, &tenants, &wanted).await?;
+                    found.extend(page.streams);
+                    let Some((stream, epoch)) =
+                        page.next_after.as_deref().and_then(|key| key.split_once(','))
+                    else {
+                        break;
+                    };
+                    wanted.after = Some((stream.to_owned(), epoch.parse()?));
+                }
+            }
+            Tier::Cloud(pool) => {
+                use cloud::ledger::states::{Wanted, streams};
+                let mut wanted = Wanted { stream: stream.cloned(), ..Wanted::default() };
+                for _ in 0..MAX_PAGES {
+                    let page = streams(pool, &tenants, &wanted).await?;
+                    found.extend(page.streams);
+                    let Some(key) = page.next_after else { break };
+                    let parts: Vec<&str> = key.split(',').collect();
+                    let [tenant, stream, epoch] = parts[..] else { break };
+                    wanted.after = Some((tenant.parse()?, stream.to_owned(), epoch.parse()?));
+                }
+            }
+            Tier::Http(remote) => {
+                let mut query: Vec<(&str, String)> = Vec::new();
+                query.extend(tenant.map(|tenant| ("tenant_id", tenant.to_string())));
+                query.extend(stream.map(|stream| ("stream", stream.to_string())));
+                found = remote.pages("/api/v1/ledger/streams", &query, "streams").await?;
+            }
+        }
+        Ok(found)
+    }
+
+    /// The blocks of a stream.
+    pub(crate) async fn blocks(&self, of: &StreamState) -> anyhow::Result<Vec<BlockState>> {
+        let mut found: Vec<BlockState> = Vec::new();
+        if let Tier::Http(remote) = self {
+            return remote.pages("/api/v1/ledger/blocks", &place(of), "blocks").await;
+        }
+        for _ in 0..MAX_PAGES {
+            let after = found.last().map(|one| one.block);
+            let page = match self {
+                Tier::Edge(pool) => {
+                    edge::ledger::states::blocks(pool, &Tenants::All, &edge_name(of), after).await?
+                }
+                Tier::Cloud(pool) => {
+                    cloud::ledger::states::blocks(pool, &cloud_name(of), after).await?
+                }
+                Tier::Http(_) => Vec::new(),
+            };
+            if page.is_empty() {
+                break;
+            }
+            found.extend(page);
+        }
+        Ok(found)
+    }
+
+    /// What is stored under the sequences of some blocks.
+    pub(crate) async fn marks(
+        &self,
+        of: &StreamState,
+        blocks: &[u64],
+    ) -> anyhow::Result<Vec<MarkState>> {
+        match self {
+            Tier::Edge(pool) => {
+                let name = edge_name(of);
+                Ok(edge::ledger::states::marks(pool, &Tenants::All, &name, blocks).await?)
+            }
+            Tier::Cloud(pool) => {
+                Ok(cloud::ledger::states::marks(pool, &cloud_name(of), blocks).await?)
+            }
+            Tier::Http(remote) => {
+                let mut query = place(of);
+                let list: Vec<String> = blocks.iter().map(u64::to_string).collect();
+                query.push(("blocks", list.join(",")));
+                remote.list("/api/v1/ledger/marks", &query, "marks").await
+            }
+        }
+    }
+
+    /// The edge's blocks, counted again from its rows.
+    pub(crate) async fn recount(&self, of: &StreamState) -> anyhow::Result<Vec<BlockState>> {
+        match self {
+            Tier::Edge(pool) => {
+                Ok(edge::ledger::states::recount(pool, &Tenants::All, &edge_name(of)).await?)
+            }
+            Tier::Cloud(_) => Ok(Vec::new()),
+            Tier::Http(remote) => {
+                let mut query = place(of);
+                query.push(("source", "rows".to_owned()));
+                remote.pages("/api/v1/ledger/blocks", &query, "blocks").await
+            }
+        }
+    }
+
+    /// What became of sequences that the edge received.
+    pub(crate) async fn places(
+        &self,
+        of: &StreamState,
+        range: (u64, u64),
+    ) -> anyhow::Result<Vec<Place>> {
+        match self {
+            Tier::Edge(pool) => {
+                let name = edge_name(of);
+                Ok(edge::ledger::states::places(pool, &Tenants::All, &name, range).await?)
+            }
+            Tier::Cloud(_) => Ok(Vec::new()),
+            Tier::Http(remote) => {
+                let mut query = place(of);
+                query.extend([("from", range.0.to_string()), ("to", range.1.to_string())]);
+                remote.list("/api/v1/ledger/places", &query, "places").await
+            }
+        }
+    }
+
+    /// Repairs the edge.
+    pub(crate) async fn repair(&self, what: &Repair) -> anyhow::Result<Repaired> {
+        match self {
+            Tier::Edge(pool) => {
+                let actor = Actor::user(&crate::user::this_user());
+                Ok(edge::ledger::repair(pool, &Tenants::All, &actor, what).await?)
+            }
+            Tier::Cloud(_) => anyhow::bail!("only an edge is repaired"),
+            Tier::Http(remote) => remote.post("/api/v1/ledger/repair", &json!(what)).await,
+        }
+    }
+
+    /// Where an event is at this tier.
+    pub(crate) async fn trace(
+        &self,
+        event: EventId,
+        tenant: Option<TenantId>,
+        occurred_at: Option<Timestamp>,
+    ) -> anyhow::Result<Option<Value>> {
+        let tenants = tenant.map_or(Tenants::All, |tenant| Tenants::Only(vec![tenant]));
+        match self {
+            Tier::Edge(pool) => {
+                Ok(edge::ledger::trace(pool, &tenants, event).await?.map(|found| json!(found)))
+            }
+            Tier::Cloud(pool) => {
+                let found = cloud::ledger::trace(pool, &tenants, event, occurred_at).await?;
+                Ok(found.map(|found| json!(found)))
+            }
+            Tier::Http(remote) => {
+                let mut query = Vec::new();
+                query.extend(tenant.map(|tenant| ("tenant_id", tenant.to_string())));
+                query.extend(occurred_at.map(|at| ("occurred_at", at.to_string())));
+                remote.find(&format!("/api/v1/ledger/events/{event}"), &query).await
+            }
+        }
+    }
+}
+
+fn edge_name(of: &StreamState) -> StreamName {
+    StreamName { stream: of.stream.clone(), epoch: of.epoch }
+}
+
+fn cloud_name(of: &StreamState) -> cloud::ledger::StreamName {
+    let (tenant_id, stream, epoch) = (of.tenant_id, of.stream.clone(), of.epoch);
+    cloud::ledger::StreamName { tenant_id, stream, epoch }
+}
+
+fn place(of: &StreamState) -> Vec<(&'static str, String)> {
+    vec![
+        ("tenant_id", of.tenant_id.to_string()),
+        ("stream", of.stream.to_string()),
+        ("epoch", of.epoch.to_string()),
+    ]
+}
+
+/// A tier behind HTTP.
+pub(crate) struct Remote {
+    client: reqwest::Client,
+    base: String,
+    token: String,
+}
+
+impl Remote {
+    fn new(url: &str, variable: &str) -> anyhow::Result<Remote> {
+        let token = std::env::var(variable)
+            .with_context(|| format!("{variable} is not set: make a token with holdfast token"))?;
+        let client = reqwest::Client::builder()
+            .timeout(std::time::Duration::from_secs(120))
+            .build()
+            .context("make an HTTP client")?;
+        Ok(Remote { client, base: url.trim_end_matches('/').to_owned(), token })
+    }
+
+    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Option<Value>> {
+        let asked = request.bearer_auth(&self.token).send().await;
+        let answer = asked.with_context(|| format!("ask {}", self.base))?;
+        let status = answer.status();
+        let body: Value = answer.json().await.unwrap_or_default();
+        match status.as_u16() {
+            200 => Ok(Some(body)),
+            404 if body["error"]["code"] == "not_found" => Ok(None),
+            _ => anyhow::bail!(
+                "{} answers {status}: {}",
+                self.base,
+                body["error"]["message"].as_str().unwrap_or("no reason is given")
+            ),
+        }
+    }
+
+    async fn find(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<Option<Value>> {
+        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base))
+            .with_context(|| format!("{} is no address", self.base))?;
+        if !query.is_empty() {
+            url.query_pairs_mut().extend_pairs(query);
+        }
+        self.answer(self.client.get(url)).await
+    }
+
+    async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {
+        let request = self.client.post(format!("{}{path}", self.base)).json(body);
+        let answer = self.answer(request).await?;
+        let answer = answer.context("there is no such node, or it is another tenant's")?;
+        Ok(serde_json::from_value(answer)?)
+    }
+
+    async fn list<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        member: &str,
+    ) -> anyhow::Result<Vec<T>> {
+        let mut page = self.find(path, query).await?.unwrap_or_default();
+        Ok(serde_json::from_value(page[member].take())?)
+    }
+
+    /// Every page of a list.
+    async fn pages<T: DeserializeOwned>(
+        &self,
+        path: &str,
+        query: &[(&str, String)],
+        member: &str,
+    ) -> anyhow::Result<Vec<T>> {
+        let mut found = Vec::new();
+        let mut query = query.to_vec();
+        for _ in 0..MAX_PAGES {
+            let mut page = self.find(path, &query).await?.unwrap_or_default();
+            let part: Vec<T> = serde_json::from_value(page[member].take())?;
+            found.extend(part);
+            let after = match &page["next_after"] {
+                Value::String(text) => text.clone(),
+                Value::Number(number) => number.to_string(),
+                _ => break,
+            };
+            query.retain(|(name, _)| *name != "after");
+            query.push(("after", after));
+        }
+        Ok(found)
+    }
+}
