@@ -4,6 +4,7 @@
 //! domain rule and no SQL. A command that fails prints one error with its causes and what to do, and exits with 1; a
 //! command line that cannot be parsed exits with 2.
 
+mod backup;
 mod bus;
 mod cloud;
 mod config;
@@ -71,6 +72,9 @@ enum Command {
     /// Messages that a consumer gave up: look at them, send them back.
     #[command(subcommand)]
     Dlq(dlq::Command),
+    /// Back up a database, check, restore and rehearse.
+    #[command(subcommand)]
+    Backup(backup::Command),
     /// Compare what node, edge and cloud have, and bring back what is missing.
     Verify(verify::Args),
     /// Where an event has been.
@@ -115,6 +119,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Bus(command) => Box::pin(bus::run(command)).await,
         Command::Relay(command) => Box::pin(relay::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
+        Command::Backup(command) => Box::pin(backup::run(command)).await,
         Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Where(args) => Box::pin(where_is::run(args)).await,
         Command::Config(command) => config::run(command),

@@ -18,6 +18,7 @@ mod listen;
 mod migration;
 pub mod partitions;
 mod pool;
+pub mod whole;
 
 pub use deadpool_postgres::{Client, GenericClient, Transaction};
 pub use error::{About, Error, about};

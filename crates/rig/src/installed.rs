@@ -24,6 +24,15 @@ pub(crate) fn postgres_folder() -> Result<PathBuf, Error> {
         .ok_or(Error::NotInstalled { program: "initdb", package: "postgresql" })
 }
 
+/// One of Postgres' own programs, such as `pg_dump`: beside the server's, or on the PATH.
+pub fn postgres_program(name: &'static str) -> Result<PathBuf, Error> {
+    let folders = postgres_folder().into_iter().chain(packaged_versions()).chain(path_folders());
+    folders
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+        .ok_or(Error::NotInstalled { program: name, package: "postgresql-client" })
+}
+
 /// A program on the PATH or in a folder for administrators, which is not on everybody's PATH.
 pub(crate) fn program(name: &'static str, package: &'static str) -> Result<PathBuf, Error> {
     path_folders()

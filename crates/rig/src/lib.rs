@@ -25,6 +25,7 @@ mod process;
 pub mod rabbitmq;
 
 pub use error::Error;
+pub use installed::postgres_program;
 pub use link::{Link, LinkStats, Mode};
 pub use mosquitto::{Mosquitto, MosquittoOptions, Tls};
 pub use port::free_port;

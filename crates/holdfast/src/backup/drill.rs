@@ -1,0 +1,206 @@
+//! The rehearsal: a restore into a scratch database, checked, timed, and reported.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::Context as _;
+use jiff::Timestamp;
+use serde::Serialize;
+
+use super::Role;
+use super::folder::Store;
+use super::manifest::Manifest;
+use super::{restore, tools};
+use crate::output::say;
+
+/// The site's recovery time target: 5.4 hours.
+const TARGET: Duration = Duration::from_secs(5 * 3_600 + 24 * 60);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct Args {
+    /// Which backup; the newest of the role if not said.
+    id: Option<String>,
+    /// The folder with the backups.
+    #[arg(long, env = "HOLDFAST_BACKUPS")]
+    from: PathBuf,
+    /// Whose backup, where none is named.
+    #[arg(long, value_enum, default_value = "edge")]
+    role: Role,
+    /// A server to rehearse on; the role's own if not said. The user must be allowed to make databases.
+    #[arg(long, env = "HOLDFAST_DRILL_URL", hide_env_values = true)]
+    server: Option<String>,
+    /// Tables restored at once.
+    #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
+    jobs: u16,
+    /// JSON instead of sentences.
+    #[arg(long)]
+    json: bool,
+    /// The configuration; the role's section is read. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
+}
+
+/// What the rehearsal showed.
+#[derive(Debug, Serialize)]
+struct Report {
+    backup: String,
+    role: Role,
+    at: Timestamp,
+    database_bytes: i64,
+    dump_bytes: u64,
+    tables: usize,
+    rows: i64,
+    streams: usize,
+    steps: Vec<Step>,
+    seconds: f64,
+    target_seconds: f64,
+    within_target: bool,
+    differences: Vec<String>,
+    passed: bool,
+}
+
+#[derive(Debug, Serialize)]
+struct Step {
+    step: &'static str,
+    seconds: f64,
+}
+
+/// Runs it.
+pub(super) async fn run(args: Args) -> anyhow::Result<()> {
+    let store = Store::existing(&args.from)?;
+    let folder = store.find(args.id.as_deref(), Some(args.role))?;
+    let manifest = Manifest::read(&folder)?;
+    let server = match &args.server {
+        Some(url) => pg::Options::new(url),
+        None => manifest.role.database(args.config.as_deref())?,
+    };
+    let admin = pg::connect(&server).await?;
+    let name = format!("holdfast_drill_{:016x}", rand::random::<u64>());
+    pg::whole::create_database(&admin, &name).await.with_context(|| {
+        "make a scratch database; the user needs CREATEDB, or give another --server".to_owned()
+    })?;
+    let scratch = server.on_database(&name)?;
+    let rehearsed = rehearse(&manifest, &folder, &scratch, args.jobs).await;
+    pg::whole::drop_database(&admin, &name).await?;
+    let report = rehearsed?;
+    let file = write(&store, &report)?;
+    match args.json {
+        true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
+        false => say(&format!("{}\nThe report is {}\n", markdown(&report), file.display()))?,
+    }
+    anyhow::ensure!(
+        report.passed,
+        "the drill failed: {}",
+        match report.differences.is_empty() {
+            true => "it took longer than the target".to_owned(),
+            false => report.differences.join("; "),
+        }
+    );
+    Ok(())
+}
+
+async fn rehearse(
+    manifest: &Manifest,
+    folder: &std::path::Path,
+    scratch: &pg::Options,
+    jobs: u16,
+) -> anyhow::Result<Report> {
+    let at = Timestamp::now();
+    let begun = Instant::now();
+    let mut lap = begun;
+    let mut steps = Vec::new();
+    let mut done = |step| {
+        steps.push(Step { step, seconds: lap.elapsed().as_secs_f64() });
+        lap = Instant::now();
+    };
+    let mut differences = Vec::new();
+    if let Err(error) = restore::verify(manifest, folder).await {
+        differences.push(format!("{error:#}"));
+    }
+    done("check the files");
+    if differences.is_empty() {
+        match tools::restore(scratch, jobs, &folder.join("database")).await {
+            Ok(()) => {
+                done("restore the database");
+                differences = restore::compare(manifest, scratch).await?;
+                done("compare with the manifest");
+            }
+            Err(error) => differences.push(format!("{error:#}")),
+        }
+    }
+    let taken = begun.elapsed();
+    let within_target = taken <= TARGET;
+    Ok(Report {
+        backup: manifest.id.clone(),
+        role: manifest.role,
+        at,
+        database_bytes: manifest.database_bytes,
+        dump_bytes: manifest.bytes(),
+        tables: manifest.tables.len(),
+        rows: manifest.tables.values().sum(),
+        streams: manifest.ledger.streams.len(),
+        steps,
+        seconds: taken.as_secs_f64(),
+        target_seconds: TARGET.as_secs_f64(),
+        within_target,
+        passed: within_target && differences.is_empty(),
+        differences,
+    })
+}
+
+/// Leaves the report, for people and for programs; returns the one for people.
+fn write(store: &Store, report: &Report) -> anyhow::Result<PathBuf> {
+    let folder = store.path.join("reports");
+    std::fs::create_dir_all(&folder)?;
+    let stem = format!("drill-{}", report.at.strftime("%Y%m%dT%H%M%SZ"));
+    let file = folder.join(format!("{stem}.md"));
+    std::fs::write(folder.join(format!("{stem}.json")), serde_json::to_vec_pretty(report)?)?;
+    std::fs::write(&file, markdown(report))?;
+    Ok(file)
+}
+
+fn markdown(report: &Report) -> String {
+    let mut text =
+        format!("# Restore drill: {}\n\n", if report.passed { "passed" } else { "failed" });
+    let megabytes = |bytes: u64| bytes.div_ceil(1 << 20);
+    let _ = writeln!(
+        text,
+        "Backup {} of {}, rehearsed at {}.",
+        report.backup,
+        report.role.as_str(),
+        report.at
+    );
+    let _ = writeln!(
+        text,
+        "The database had {} MiB, the dump has {} MiB: {} tables, {} rows, {} streams.\n",
+        megabytes(report.database_bytes.unsigned_abs()),
+        megabytes(report.dump_bytes),
+        report.tables,
+        report.rows,
+        report.streams
+    );
+    text.push_str("| step | seconds |\n|---|---|\n");
+    for step in &report.steps {
+        let _ = writeln!(text, "| {} | {:.1} |", step.step, step.seconds);
+    }
+    let _ = writeln!(
+        text,
+        "| all | {:.1} |\n\nThe target is 5.4 hours ({:.0} s): {}.",
+        report.seconds,
+        report.target_seconds,
+        if report.within_target { "met" } else { "missed" }
+    );
+    match report.differences.is_empty() {
+        true => {
+            text.push_str("Rows of every table and the ledger's hash are as the manifest says.\n")
+        }
+        false => {
+            text.push_str("\nDifferences:\n");
+            for one in &report.differences {
+                let _ = writeln!(text, "- {one}");
+            }
+        }
+    }
+    text
+}
