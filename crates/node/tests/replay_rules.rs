@@ -1,5 +1,9 @@
 //! The replay core's promises, one by one.
-#![allow(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside #[test] functions"
+)]
 
 mod world;
 
@@ -71,6 +75,31 @@ fn what_is_asked_for_again_is_sent_once_whatever_waits_for_acks() {
     assert_eq!(node.command(&command, false), Err(Ignored::ForeignEpoch));
     let beyond = Command { epoch, resend: vec![(1, 1_001)] };
     assert_eq!(node.command(&beyond, true), Err(Ignored::BeyondHead));
+}
+
+#[test]
+fn an_island_that_the_edge_lost_is_sent_again_when_it_asks() {
+    let now = Instant::now();
+    let mut node = Replay::new(limits(), 30, 0, now);
+    node.connected(now);
+    let now = now + Duration::from_secs(1);
+    while let Step::Send(plan) = node.step(now) {
+        let id = node.sent(plan, plan.to, now);
+        node.delivered(id, now);
+    }
+    let epoch = Epoch::mint();
+    // The edge had everything but the first batch, then lost it all but the last one.
+    let ack = Ack { epoch, acked_seq: 0, ranges: vec![(11, 30)] };
+    assert_eq!(node.ack(&ack, true, false, now), Ok(None));
+    let ack = Ack { epoch, acked_seq: 10, ranges: vec![(21, 30)] };
+    assert_eq!(node.ack(&ack, true, false, now), Ok(Some(10)));
+    assert!(matches!(node.step(now + Duration::from_secs(60)), Step::Wait(_)), "it believes so");
+    let command = Command { epoch, resend: vec![(11, 20)] };
+    assert_eq!(node.command(&command, true), Ok(10));
+    match node.step(now + Duration::from_secs(60)) {
+        Step::Send(plan) => assert_eq!((plan.from, plan.to), (11, 20)),
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

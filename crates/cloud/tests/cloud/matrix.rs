@@ -19,6 +19,8 @@ enum Case {
     Open,
     /// A list or an object of the tenant's: the query beside `tenant_id`.
     Reads(&'static str),
+    /// A part of one stream's ledger: the query beside `tenant_id`, stream and epoch, and the list in the answer.
+    Ledger(&'static str, &'static str),
     /// Takes events: one of the tenant's is refused.
     Takes,
 }
@@ -44,6 +46,10 @@ fn case(method: &str, path: &str) -> Option<Case> {
     let open = ["/metrics", "/healthz", "/readyz", "/api/v1/openapi.json", "/api/docs"];
     match (method, path) {
         ("post", "/api/v1/sync/batches") => Some(Case::Takes),
+        ("get", "/api/v1/ledger/streams") => Some(Case::Ledger("", "streams")),
+        ("get", "/api/v1/ledger/blocks") => Some(Case::Ledger("place", "blocks")),
+        ("get", "/api/v1/ledger/marks") => Some(Case::Ledger("place&blocks=0", "marks")),
+        ("get", "/api/v1/ledger/events/{event_id}") => Some(Case::Ledger("", "stored")),
         ("get", "/api/v1/telemetry/aggregates") => Some(Case::Reads("aggregation_window=1h")),
         ("get", path) if list.contains(&path) => Some(Case::Reads("")),
         ("get", path) if open.contains(&path) => Some(Case::Open),
@@ -54,6 +60,8 @@ fn case(method: &str, path: &str) -> Option<Case> {
 struct World {
     site: Site,
     session: SessionId,
+    epoch: Epoch,
+    event: String,
     /// Ids that only the tenant's own data has.
     marks: Vec<String>,
 }
@@ -76,7 +84,9 @@ async fn world() -> World {
     settled(&site.database).await;
     replica.stop().await;
     let epoch = Epoch::mint();
-    let mut body = batch(vec![placed(site.reading(), "barn-7", epoch, 1)]);
+    let reading = site.reading();
+    let event = reading["event_id"].as_str().unwrap().to_owned();
+    let mut body = batch(vec![placed(reading, "barn-7", epoch, 1)]);
     body["tombstones"] = json!([tombstone(site.tenant, epoch, 5, 6)]);
     assert_eq!(site.statuses(&body).await, ["accepted"]);
     let marks = vec![
@@ -88,12 +98,13 @@ async fn world() -> World {
         epoch.to_string(),
         "batch-1".to_owned(),
     ];
-    World { site, session, marks }
+    World { site, session, epoch, event, marks }
 }
 
 impl World {
     async fn ask(&self, path: &str, query: &str, bearer: Option<&str>) -> Response {
         let path = path.replace("{session_id}", &self.session.to_string());
+        let path = path.replace("{event_id}", &self.event);
         assert!(!path.contains('{'), "{path}: the case does not say what stands there");
         let url = format!("http://{}{path}?{query}", self.site.cloud.http());
         let request = http().request(Method::GET, url);
@@ -141,6 +152,11 @@ async fn no_route_shows_a_tenant_to_another() {
                     world.assert_shows_nothing(answer, &what).await;
                 }
                 Case::Takes => takes(&world, path, &strangers).await,
+                Case::Ledger(query, list) => {
+                    let place = format!("stream=barn-7&epoch={}", world.epoch);
+                    let query = query.replace("place", &place);
+                    ledger(&world, path, (&query, list), &viewer, &strangers, theirs).await;
+                }
                 Case::Reads(query) => {
                     reads(&world, path, query, &viewer, &strangers, theirs).await;
                 }
@@ -186,6 +202,40 @@ async fn reads(
         if expected == 200 {
             assert_eq!(said["items"], json!([]), "{what}");
         }
+    }
+}
+
+async fn ledger(
+    world: &World,
+    path: &str,
+    (query, list): (&str, &str),
+    viewer: &str,
+    strangers: &[(Role, String)],
+    theirs: TenantId,
+) {
+    let ours = format!("{query}&tenant_id={}", world.site.tenant);
+    assert_eq!(world.ask(path, &ours, None).await.status(), 401, "{path}");
+    let answer = world.ask(path, query, Some(viewer)).await;
+    assert_eq!(answer.status(), 200, "{path}");
+    let said: Value = answer.json().await.unwrap();
+    assert!(
+        said[list].is_array() && (list == "stored" || said[list] != json!([])),
+        "{path} {said}"
+    );
+    for (role, secret) in strangers {
+        let what = format!("{path} {role}");
+        let answer = world.ask(path, &ours, Some(secret)).await;
+        assert_eq!(answer.status(), 403, "{what}");
+        world.assert_shows_nothing(answer, &what).await;
+        let answer = world.ask(path, &format!("{query}&tenant_id={theirs}"), Some(secret)).await;
+        let expected = match (role, path.contains('{')) {
+            (Role::Edge, _) => 403,
+            (_, true) => 404,
+            (_, false) => 200,
+        };
+        assert_eq!(answer.status(), expected, "{what}");
+        let said = world.assert_shows_nothing(answer, &what).await;
+        assert!(expected != 200 || said[list] == json!([]), "{what}: {said}");
     }
 }
 

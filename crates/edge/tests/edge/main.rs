@@ -9,6 +9,7 @@ mod http;
 mod inference;
 mod inference_worker;
 mod ingest;
+mod ledger;
 mod media;
 mod media_abuse;
 mod media_crash;

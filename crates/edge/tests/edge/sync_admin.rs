@@ -34,11 +34,11 @@ impl Asker {
         (answer.status(), answer.json().await.unwrap_or_default())
     }
 
-    async fn get(&self, path: &str) -> (StatusCode, Value) {
+    pub(crate) async fn get(&self, path: &str) -> (StatusCode, Value) {
         self.ask(Method::GET, path, Value::Null).await
     }
 
-    async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
+    pub(crate) async fn post(&self, path: &str, body: Value) -> (StatusCode, Value) {
         self.ask(Method::POST, path, body).await
     }
 }

@@ -270,6 +270,7 @@ pub fn plan_repair(state: &StreamState, findings: &[Finding], dry_run: bool) -> 
         resync: Vec::new(),
         dry_run,
     };
+    let highest = state.received.last().map_or(0, |&(_, to)| to);
     for finding in findings {
         let list = match (finding.kind, finding.held_by) {
             (FindingKind::MissingAtEdge, HeldBy::Cloud) | (FindingKind::LostAtEdge, _) => {
@@ -277,6 +278,9 @@ pub fn plan_repair(state: &StreamState, findings: &[Finding], dry_run: bool) -> 
             }
             (FindingKind::MissingAtEdge, HeldBy::KnownLost) => &mut repair.adopt_lost,
             (FindingKind::MissingAtEdge, _) => &mut repair.resend,
+            // A node sends in order, so a hole below what is here may be one that it believes to be filled: the edge
+            // told it so before it lost its records. Asking for what is on its way does no harm.
+            (FindingKind::Spooled, _) if finding.to < highest => &mut repair.resend,
             (FindingKind::MissingAtCloud | FindingKind::Untold, _) => &mut repair.resync,
             _ => continue,
         };

@@ -75,6 +75,20 @@ fn what_the_cloud_lacks_is_sorted_by_its_place() {
 
 #[test]
 fn an_old_status_does_not_hide_what_the_cloud_has_and_lost_is_found_again() {
+    let mut edge = state(&[(1, 10), (31, 40)], &[]);
+    edge.node = Some(node(1, 20, 50));
+    let findings = check(&edge, &[], &state(&[(1, 10), (31, 40)], &[]));
+    assert_eq!(
+        short(&findings),
+        [
+            ("missing_at_edge", 11, 20, "node"),
+            ("spooled", 21, 30, "node"),
+            ("spooled", 41, 50, "node"),
+        ]
+    );
+    // The node may believe that the edge has the hole below what is here.
+    assert_eq!(plan_repair(&edge, &findings, false).resend, [(11, 20), (21, 30)]);
+
     let mut edge = state(&[(1, 10)], &[(11, 20)]);
     edge.node = Some(node(1, 10, 10));
     let cloud = state(&[(1, 30)], &[]);

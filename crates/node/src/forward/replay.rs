@@ -389,6 +389,8 @@ impl Replay {
             self.islands.forget(from, to);
             asked = asked.saturating_add(to - from + 1);
         }
+        // What an island covered is under way no more.
+        self.forget_given_up();
         Ok(asked)
     }
 
