@@ -65,6 +65,7 @@ pub async fn repair(
         ("adopt", &what.adopt),
         ("adopt_lost", &what.adopt_lost),
         ("resync", &what.resync),
+        ("retell", &what.retell),
     ] {
         check(name, ranges)?;
     }
@@ -113,7 +114,7 @@ pub async fn repair(
         )
         .await?
         .try_get(0)?;
-    resync(&transaction, &place, &what.resync, audit_id, &mut done).await?;
+    resync(&transaction, &place, what, audit_id, &mut done).await?;
     let changes = i64::try_from(done.changes()).unwrap_or(i64::MAX);
     if what.dry_run || changes == 0 {
         transaction.rollback().await?;
@@ -241,21 +242,24 @@ WHERE t.stream = $1 AND t.epoch = $2 AND t.from_seq <= r.b AND t.to_seq >= r.a
 async fn resync(
     transaction: &Transaction<'_>,
     place: &Place<'_>,
-    ranges: &Ranges,
+    what: &Repair,
     audit_id: i64,
     done: &mut Repaired,
 ) -> Result<(), Error> {
-    if ranges.is_empty() {
+    let (stream, epoch, limit) = (place.stream, place.epoch, MAX_RESENT_ROWS);
+    if !what.retell.is_empty() {
+        let (from, to) = columns(&what.retell);
+        done.retold = transaction.execute(RETELL, &[&stream, &epoch, &from, &to]).await?;
+    }
+    if what.resync.is_empty() {
         return Ok(());
     }
-    let (from, to) = columns(ranges);
-    let (stream, epoch, limit) = (place.stream, place.epoch, MAX_RESENT_ROWS);
+    let (from, to) = columns(&what.resync);
     let put_back = transaction
         .query_one(PUT_BACK, &[&stream, &epoch, &from, &to, &audit_id, &limit])
         .await?
         .get::<_, i64>(0);
     done.rebuilt = transaction.execute(REBUILD, &[&stream, &epoch, &from, &to, &limit]).await?;
     done.resent = put_back.unsigned_abs() + done.rebuilt;
-    done.retold = transaction.execute(RETELL, &[&stream, &epoch, &from, &to]).await?;
     Ok(())
 }

@@ -54,7 +54,7 @@ pub struct Streams {
 const STREAMS: &str = "SELECT f.tenant_id, f.stream, f.epoch, f.received, f.lost, n.status,
     ARRAY(SELECT unnest(ARRAY[t.from_seq, t.to_seq]) FROM ledger_tombstone t
           WHERE t.stream = f.stream AND t.epoch = f.epoch
-              AND t.reason IN ('quarantined', 'duplicate', 'held_by_cloud', 'kept_at_site'))
+              AND t.reason IN ('quarantined', 'duplicate', 'held_by_cloud', 'kept_at_site')) || f.kept
 FROM ledger_frontier f LEFT JOIN nodes n ON n.node_id = f.stream
 WHERE ($1::uuid[] IS NULL OR f.tenant_id = ANY($1)) AND ($2::uuid IS NULL OR f.tenant_id = $2)
     AND ($3::text IS NULL OR f.stream = $3)

@@ -108,7 +108,7 @@ async fn a_repair_is_whole_audited_and_the_same_again_changes_nothing() {
     );
 
     let mut body = json!({"stream": "barn-1", "epoch": node.epoch, "adopt": [[13, 20]],
-        "adopt_lost": [[21, 30]], "resend": [[31, 40]], "resync": [[3, 5], [11, 12]], "dry_run": true});
+        "adopt_lost": [[21, 30]], "resend": [[31, 40]], "resync": [[3, 5]], "retell": [[11, 12]], "dry_run": true});
     let expected = json!({"dry_run": true, "asked": 10, "adopted": 8, "adopted_lost": 10, "resent": 3,
         "rebuilt": 1, "retold": 1, "audit_id": null});
     let before = site.snapshot().await;
@@ -132,6 +132,7 @@ async fn a_repair_is_whole_audited_and_the_same_again_changes_nothing() {
     assert_eq!(site.number("SELECT count(*) FROM sync_audit_row").await, 2, "as they were before");
 
     body["resync"] = json!([]);
+    body["retell"] = json!([]);
     let (_, again) = operator.post(REPAIR, body.clone()).await;
     assert_eq!((&again["adopted"], &again["adopted_lost"]), (&json!(0), &json!(0)), "{again}");
     assert_eq!(site.number("SELECT count(*) FROM ledger_resend").await, 1);

@@ -177,21 +177,23 @@ fn missing_at_edge(
 fn missing_at_cloud(tiers: &Tiers<'_>, cloud: &RangeSet, findings: &mut Vec<Finding>) {
     let missing = tiers.before.accounted().difference(cloud);
     let told: RangeSet = tiers.before.kept.iter().chain(&tiers.before.lost).copied().collect();
+    let in_place = |wanted: &[PlaceKind]| -> RangeSet {
+        let there = tiers.places.iter().filter(|place| wanted.contains(&place.place));
+        there.map(|place| (place.from, place.to)).collect()
+    };
     let mut rest = missing;
-    for (kind, places) in [
-        (FindingKind::OnItsWay, [PlaceKind::Pending].as_slice()),
-        (FindingKind::DeadLetter, &[PlaceKind::Dlq, PlaceKind::Failed]),
-        (FindingKind::MissingAtCloud, &[PlaceKind::Acked, PlaceKind::Raw]),
-    ] {
-        let wanted = tiers.places.iter().filter(|place| places.contains(&place.place));
-        let there: RangeSet = wanted.map(|place| (place.from, place.to)).collect();
-        let found = rest.intersection(&there);
-        put(findings, kind, HeldBy::Edge, &found);
+    let mut take = |kind, held_by, set: &RangeSet| {
+        let found = rest.intersection(set);
+        put(findings, kind, held_by, &found);
         rest = rest.difference(&found);
-    }
-    let untold = rest.intersection(&told);
-    put(findings, FindingKind::Untold, HeldBy::Edge, &untold);
-    put(findings, FindingKind::Gone, HeldBy::Nobody, &rest.difference(&untold));
+    };
+    take(FindingKind::OnItsWay, HeldBy::Edge, &in_place(&[PlaceKind::Pending]));
+    take(FindingKind::DeadLetter, HeldBy::Edge, &in_place(&[PlaceKind::Dlq, PlaceKind::Failed]));
+    // What is kept may have a row in the store, and is not for the cloud all the same.
+    take(FindingKind::Untold, HeldBy::Edge, &told);
+    let delivered = in_place(&[PlaceKind::Acked, PlaceKind::Raw]);
+    take(FindingKind::MissingAtCloud, HeldBy::Edge, &delivered);
+    put(findings, FindingKind::Gone, HeldBy::Nobody, &rest);
 }
 
 fn put(findings: &mut Vec<Finding>, kind: FindingKind, held_by: HeldBy, set: &RangeSet) {
@@ -268,6 +270,7 @@ pub fn plan_repair(state: &StreamState, findings: &[Finding], dry_run: bool) -> 
         adopt: Vec::new(),
         adopt_lost: Vec::new(),
         resync: Vec::new(),
+        retell: Vec::new(),
         dry_run,
     };
     let highest = state.received.last().map_or(0, |&(_, to)| to);
@@ -281,7 +284,8 @@ pub fn plan_repair(state: &StreamState, findings: &[Finding], dry_run: bool) -> 
             // A node sends in order, so a hole below what is here may be one that it believes to be filled: the edge
             // told it so before it lost its records. Asking for what is on its way does no harm.
             (FindingKind::Spooled, _) if finding.to < highest => &mut repair.resend,
-            (FindingKind::MissingAtCloud | FindingKind::Untold, _) => &mut repair.resync,
+            (FindingKind::MissingAtCloud, _) => &mut repair.resync,
+            (FindingKind::Untold, _) => &mut repair.retell,
             _ => continue,
         };
         list.push((finding.from, finding.to));

@@ -168,7 +168,7 @@ fn a_repair_leaves_nothing_that_could_be_closed() {
             frontier.declare_lost(from, to).unwrap();
         }
         let mut central = Frontier::from_sets(cloud_received, cloud_lost).unwrap();
-        for &(from, to) in repair.resync.iter().chain(&repair.resend) {
+        for &(from, to) in repair.resync.iter().chain(&repair.retell).chain(&repair.resend) {
             for (from, to) in frontier.lost().missing(from, to) {
                 central.observe_range(from, to).unwrap();
             }

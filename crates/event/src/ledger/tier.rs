@@ -146,9 +146,12 @@ pub struct Repair {
     /// The cloud knows it as lost: counts as lost here.
     #[serde(default)]
     pub adopt_lost: Ranges,
-    /// To be sent to the cloud again: events and tombstones.
+    /// Events to be sent to the cloud again.
     #[serde(default)]
     pub resync: Ranges,
+    /// Tombstones to be sent to the cloud again.
+    #[serde(default)]
+    pub retell: Ranges,
     /// Change nothing, and say what would be done.
     #[serde(default)]
     pub dry_run: bool,
@@ -157,7 +160,8 @@ pub struct Repair {
 impl Repair {
     /// Whether there is nothing to do.
     pub fn is_empty(&self) -> bool {
-        [&self.resend, &self.adopt, &self.adopt_lost, &self.resync].iter().all(|r| r.is_empty())
+        let lists = [&self.resend, &self.adopt, &self.adopt_lost, &self.resync, &self.retell];
+        lists.iter().all(|ranges| ranges.is_empty())
     }
 }
 
