@@ -1,7 +1,7 @@
 //! The two outboxes as the benchmark drains them: `relay_outbox` of the cloud, which deletes what it has delivered, and
 //! `sync_outbox` of a site, which keeps it.
 
-use lease::{Kind, Queue, Table};
+use lease::{Kind, Lease, Queue, RowLease, Table};
 
 /// An outbox, how it is filled and how a bare loop would empty it.
 pub(crate) struct Outbox {
@@ -64,22 +64,7 @@ pub(crate) const SYNC: Outbox = Outbox {
 };
 
 fn relay() -> Table {
-    Table {
-        name: "relay_outbox",
-        id: "id",
-        id_kind: Kind::Bigint,
-        tenant: "tenant_id",
-        tenant_kind: Kind::Uuid,
-        rank: "(-priority)",
-        key: "(coalesce(ordering_key, id::text) COLLATE \"C\")",
-        key_kind: Kind::Text,
-        at: None,
-        sending: None,
-        done: None,
-        unfinished: Some("NOT finished"),
-        payload: "envelope AS payload",
-        ..sync()
-    }
+    Table { payload: "envelope AS payload", ..cloud::relay::table() }
 }
 
 fn sync() -> Table {
@@ -95,15 +80,17 @@ fn sync() -> Table {
         at: Some("coalesce(occurred_at, created_at)"),
         status: "status",
         pending: "pending",
-        claimed: "claimed",
-        sending: Some("sending"),
         done: Some("acked"),
         buried: "dlq",
         unfinished: Some("NOT finished AND priority <= 0"),
-        token: "lease_token",
-        holder: "claimed_by",
-        held_since: "claimed_at",
-        expires: "lease_expires_at",
+        lease: Lease::Row(RowLease {
+            claimed: "claimed",
+            sending: Some("sending"),
+            token: "lease_token",
+            holder: "claimed_by",
+            held_since: "claimed_at",
+            expires: "lease_expires_at",
+        }),
         attempts: "attempt_count",
         due: "next_attempt_at",
         last_attempt: Some("last_attempt_at"),

@@ -28,6 +28,8 @@ const SWEEP_REST: u32 = 19;
 const PAGE: i32 = 2000;
 /// Lanes of one tenant and rank in the first page, so that it shows something of everybody.
 const FIRST_LOOK: i32 = 64;
+/// How often lanes are removed that nobody needs any more.
+const PRUNE_EVERY: Duration = Duration::from_secs(600);
 const ERROR_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_ERROR_PAUSE: Duration = Duration::from_secs(5);
 
@@ -35,6 +37,7 @@ struct Discovery {
     since: Option<Timestamp>,
     cursor: Option<Lane>,
     sweep_at: Instant,
+    prune_at: Instant,
 }
 
 pub(crate) async fn run<T, H>(shared: Arc<Shared<T, H>>, mut stop: watch::Receiver<bool>)
@@ -42,7 +45,8 @@ where
     T: Send + 'static,
     H: Handler<T>,
 {
-    let mut discovery = Discovery { since: None, cursor: None, sweep_at: Instant::now() };
+    let now = Instant::now();
+    let mut discovery = Discovery { since: None, cursor: None, sweep_at: now, prune_at: now };
     let mut error_pause = ERROR_PAUSE;
     while !*stop.borrow() {
         let began = Instant::now();
@@ -124,6 +128,10 @@ impl Discovery {
         } else {
             self.cursor = None;
             self.sweep_at = Instant::now() + shared.options.sweep.max(took * SWEEP_REST);
+            if Instant::now() >= self.prune_at {
+                self.prune_at = Instant::now() + PRUNE_EVERY;
+                shared.queue.prune(&shared.pool).await?;
+            }
         }
         Ok(())
     }

@@ -5,9 +5,9 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
-use uuid::Uuid;
 
 use crate::queue::{Batch, Handler, Outcome, Verdict};
+use crate::store::Hold;
 use crate::worker::{Shared, said};
 
 impl<T, H> Shared<T, H>
@@ -19,18 +19,18 @@ where
     pub(crate) async fn hold(
         &self,
         batch: Batch<T>,
-        ids: &[Arc<str>],
-        token: Uuid,
+        hold: &Hold,
+        rows: &[(usize, Arc<str>)],
         stop: &mut watch::Receiver<bool>,
     ) -> Option<Verdict> {
-        let (handler, rows) = (self.handler.clone(), batch.items.len());
+        let (handler, items) = (self.handler.clone(), batch.items.len());
         let began = Instant::now();
-        self.meter.held.increment(crate::meter::number(ids.len() as u64));
+        self.meter.held.increment(crate::meter::number(rows.len() as u64));
         // In a set, because a set that is dropped ends its tasks.
         let mut task = JoinSet::new();
         task.spawn(async move { handler.handle(batch).await });
-        let verdict = self.wait_for(task, rows, ids, token, stop).await;
-        self.meter.held.decrement(crate::meter::number(ids.len() as u64));
+        let verdict = self.wait_for(task, items, hold, rows, stop).await;
+        self.meter.held.decrement(crate::meter::number(rows.len() as u64));
         self.meter.handle_took(began.elapsed());
         verdict
     }
@@ -38,9 +38,9 @@ where
     async fn wait_for(
         &self,
         mut task: JoinSet<Verdict>,
-        rows: usize,
-        ids: &[Arc<str>],
-        token: Uuid,
+        items: usize,
+        hold: &Hold,
+        rows: &[(usize, Arc<str>)],
         stop: &mut watch::Receiver<bool>,
     ) -> Option<Verdict> {
         let beat = self.options.lease * 3 / 5;
@@ -59,13 +59,13 @@ where
                         Ok(verdict) => return Some(verdict),
                         Err(error) => error,
                     };
-                    tracing::error!(queue = self.queue.name, rows, %error, "a handler panicked");
+                    tracing::error!(queue = self.queue.name, rows = items, %error, "a handler panicked");
                     let (code, message) = (crate::HANDLER_PANIC, "the handler panicked");
                     let retry = Outcome::Retry { code: code.to_owned(), message: message.to_owned() };
-                    return Some(Verdict::each(vec![retry; rows]));
+                    return Some(Verdict::each(vec![retry; items]));
                 }
                 () = tokio::time::sleep(next_beat) => {
-                    next_beat = self.beat(ids, token, beat).await;
+                    next_beat = self.beat(hold, rows, beat).await;
                 }
                 () = said(stop), if grace.is_none() => {
                     grace = Some(tokio::time::Instant::now() + self.options.stop_grace);
@@ -80,13 +80,13 @@ where
     }
 
     /// Renews the lease; returns when to do so again.
-    async fn beat(&self, ids: &[Arc<str>], token: Uuid, beat: Duration) -> Duration {
+    async fn beat(&self, hold: &Hold, rows: &[(usize, Arc<str>)], beat: Duration) -> Duration {
         let queue = self.queue.name;
         self.meter.renewals.increment(1);
-        match self.queue.renew(&self.pool, ids, token, self.options.lease).await {
-            Ok(renewed) if renewed == ids.len() as u64 => beat,
-            Ok(renewed) => {
-                tracing::warn!(queue, held = ids.len(), renewed, "others took held rows over");
+        match self.queue.renew(&self.pool, hold, rows, self.options.lease).await {
+            Ok(true) => beat,
+            Ok(false) => {
+                tracing::warn!(queue, held = rows.len(), "others took held rows over");
                 beat
             }
             Err(error) => {

@@ -72,6 +72,8 @@ pub(crate) struct Ask {
     pub(crate) lane: Lane,
     pub(crate) mark: Option<Mark>,
     pub(crate) take: u32,
+    /// Its lane row was there when it was last asked. Without meaning where rows have the leases.
+    pub(crate) entered: bool,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -86,6 +88,7 @@ struct Entry {
     standing: Standing,
     mark: Option<Mark>,
     rows: u32,
+    entered: bool,
     /// News came while it was asked: look again afterwards, whatever the answer.
     again: bool,
 }
@@ -138,7 +141,8 @@ impl Lanes {
                 return false;
             }
             let rows = rows.unwrap_or(UNKNOWN_ROWS).max(1);
-            let entry = Entry { standing: Standing::Ready, mark: None, rows, again: false };
+            let (standing, mark) = (Standing::Ready, None);
+            let entry = Entry { standing, mark, rows, entered: false, again: false };
             band.lanes.insert(lane.key.clone(), entry);
             band.ready.push_back(lane.key);
             band.ready_rows += u64::from(rows);
@@ -230,9 +234,11 @@ impl Lanes {
             for (rank, band) in bands.iter_mut() {
                 for (key, take) in band.pick(left, self.slots) {
                     left -= take;
-                    let mark = band.lanes.get(&key).and_then(|entry| entry.mark.clone());
+                    let entry = band.lanes.get(&key);
+                    let mark = entry.and_then(|entry| entry.mark.clone());
+                    let entered = entry.is_some_and(|entry| entry.entered);
                     let lane = Lane { tenant: tenant.clone(), rank: *rank, key };
-                    asks.push(Ask { destination: destination.clone(), lane, mark, take });
+                    asks.push(Ask { destination: destination.clone(), lane, mark, take, entered });
                 }
             }
         }
@@ -286,6 +292,13 @@ impl Lanes {
             if bands.is_empty() {
                 tenants.remove(&ask.lane.tenant);
             }
+        }
+    }
+
+    /// Whether the lane's row is there.
+    pub(crate) fn entered(&mut self, ask: &Ask, entered: bool) {
+        if let Some(entry) = self.entry(ask) {
+            entry.entered = entered;
         }
     }
 

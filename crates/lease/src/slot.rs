@@ -11,7 +11,8 @@ use crate::breaker::{Admission, Breaker};
 use crate::error::Error;
 use crate::lanes::Ask;
 use crate::queue::{Batch, Handler, Item, Outcome, Verdict};
-use crate::store::{Claim, Claimed, Found, Settle};
+use crate::settle::Settle;
+use crate::store::{Claim, Claimed, Found, Hold};
 use crate::verdict::{Judged, judge, lane_delay, suspects_together};
 use crate::worker::{Options, Shared, lock, said};
 
@@ -48,12 +49,6 @@ where
             }
         }
     }
-}
-
-/// What became of the rows of one claim.
-struct Settled {
-    lane_of: Vec<usize>,
-    settles: Vec<Settle>,
 }
 
 impl<T, H> Shared<T, H>
@@ -108,35 +103,35 @@ where
             }
         };
         self.count_claim(&claim);
-        let Claim { found, rows, .. } = claim;
+        let Claim { found, rows, hold, .. } = claim;
         for (ask, found) in asks.iter().zip(&found) {
             self.note_untaken(ask, found);
         }
         if rows.is_empty() {
             self.unused(admission, &asks);
-            self.note_settled(&asks, &found, None);
+            self.note_settled(&asks, &found, &[]);
             return;
         }
-        let (kept, settled) = self.set_aside(rows, *stop.borrow());
+        let (kept, aside) = self.set_aside(rows, *stop.borrow());
+        let ids: Vec<(usize, Arc<str>)> =
+            kept.iter().map(|row| (row.ask, row.item.id.clone())).collect();
         let mut all_written = true;
-        if !settled.settles.is_empty() {
-            all_written &= self.write(token, &settled.settles, stop).await;
+        if !aside.is_empty() {
+            all_written &= self.write(&hold, &aside, &ids, stop).await;
         }
         if kept.is_empty() {
             self.unused(admission, &asks);
-            self.note_settled(&asks, &found, Some(&settled));
+            self.note_settled(&asks, &found, &aside);
             return;
         }
-        let handled = self.hand_over(admission, &asks, token, kept, stop).await;
-        all_written &= self.write(token, &handled.settles, stop).await;
+        let mut settles = self.hand_over(admission, &asks, &hold, &ids, kept, stop).await;
+        all_written &= self.write(&hold, &settles, &[], stop).await;
         if !all_written {
             self.note_unsure(&asks, &found);
             return;
         }
-        let mut all = handled;
-        all.lane_of.extend(settled.lane_of);
-        all.settles.extend(settled.settles);
-        self.note_settled(&asks, &found, Some(&all));
+        settles.extend(aside);
+        self.note_settled(&asks, &found, &settles);
     }
 
     fn count_claim(&self, claim: &Claim<T>) {
@@ -183,8 +178,12 @@ where
 
     fn note_untaken(&self, ask: &Ask, found: &Found) {
         let mut lanes = lock(&self.desk.lanes);
+        lanes.entered(ask, !found.missing);
         if found.head.is_none() {
             lanes.forget(ask);
+        } else if found.missing {
+            // It was removed in between: it is made with the next claim.
+            lanes.wait(ask, found.head.clone(), self.now());
         } else if found.taken == 0 {
             let wait = found.wait.clamp(BRIEFLY, self.options.poll.max(BRIEFLY));
             lanes.wait(ask, found.head.clone(), self.now() + wait);
@@ -202,13 +201,11 @@ where
     }
 
     /// Notes what is left in the lanes that gave rows.
-    fn note_settled(&self, asks: &[Ask], found: &[Found], settled: Option<&Settled>) {
+    fn note_settled(&self, asks: &[Ask], found: &[Found], settles: &[Settle]) {
         let mut of_lane: Vec<Vec<&Settle>> = asks.iter().map(|_| Vec::new()).collect();
-        if let Some(settled) = settled {
-            for (lane, settle) in settled.lane_of.iter().zip(&settled.settles) {
-                if let Some(list) = of_lane.get_mut(*lane) {
-                    list.push(settle);
-                }
+        for settle in settles {
+            if let Some(list) = of_lane.get_mut(settle.ask) {
+                list.push(settle);
             }
         }
         let mut lanes = lock(&self.desk.lanes);
@@ -231,11 +228,11 @@ where
 
     /// Puts aside what this batch does not try: all of it at a stop, rows behind one that was not
     /// taken, and the neighbours of a row whose last failure took its worker along.
-    fn set_aside(&self, rows: Vec<Claimed<T>>, stopping: bool) -> (Vec<Claimed<T>>, Settled) {
+    fn set_aside(&self, rows: Vec<Claimed<T>>, stopping: bool) -> (Vec<Claimed<T>>, Vec<Settle>) {
         let suspect = rows.iter().filter(|row| row.suspect).map(|row| row.item.attempts).max();
-        let mut settled = Settled { lane_of: Vec::new(), settles: Vec::new() };
+        let mut aside = Vec::new();
         if suspect.is_none() && !stopping && !rows.iter().any(|row| row.behind) {
-            return (rows, settled);
+            return (rows, aside);
         }
         let together = suspects_together(self.options.batch, suspect.unwrap_or_default());
         let lanes: std::collections::HashSet<usize> =
@@ -246,12 +243,11 @@ where
             if chosen && !stopping && !row.behind {
                 kept.push(row);
             } else {
-                let (id, outcome) = (row.item.id, Outcome::NotTried);
-                settled.lane_of.push(row.ask);
-                settled.settles.push(Settle { id, outcome, delay: Duration::ZERO });
+                let (ask, id, outcome) = (row.ask, row.item.id, Outcome::NotTried);
+                aside.push(Settle { ask, id, outcome, delay: Duration::ZERO });
             }
         }
-        (kept, settled)
+        (kept, aside)
     }
 
     /// Gives the batch to the handler and holds it until there is a verdict.
@@ -259,18 +255,19 @@ where
         &self,
         admission: Admission,
         asks: &[Ask],
-        token: Uuid,
+        hold: &Hold,
+        ids: &[(usize, Arc<str>)],
         rows: Vec<Claimed<T>>,
         stop: &mut watch::Receiver<bool>,
-    ) -> Settled {
-        let ids: Vec<Arc<str>> = rows.iter().map(|row| row.item.id.clone()).collect();
+    ) -> Vec<Settle> {
         let mut judged: Vec<Judged> = Vec::with_capacity(rows.len());
         let mut items: Vec<Item<T>> = Vec::with_capacity(rows.len());
         let mut unread = Vec::new();
         for (n, Claimed { ask, item, .. }) in rows.into_iter().enumerate() {
             let Item { id, lane, attempts, row } = item;
-            let settle = Settle { id: id.clone(), outcome: Outcome::NotTried, delay: UNTRIED_REST };
-            judged.push(Judged { lane: ask, attempts, settle });
+            let (outcome, delay) = (Outcome::NotTried, UNTRIED_REST);
+            let settle = Settle { ask, id: id.clone(), outcome, delay };
+            judged.push(Judged { attempts, settle });
             match row {
                 Ok(row) => items.push(Item { id, lane, attempts, row }),
                 Err(message) => unread.push((n, message)),
@@ -282,8 +279,8 @@ where
             Some(Verdict::each(Vec::new()))
         } else {
             let probe = admission == Admission::Probe;
-            let batch = Batch { token, destination, probe, items };
-            let verdict = self.hold(batch, &ids, token, stop).await;
+            let batch = Batch { token: hold.token, destination, probe, items };
+            let verdict = self.hold(batch, hold, ids, stop).await;
             self.heed(admission, asks, verdict.as_ref());
             verdict
         };
@@ -300,8 +297,7 @@ where
         let Options { max_attempts, backoff, .. } = &self.options;
         let disordered = judge(&mut judged, *max_attempts, backoff, rand::random::<f64>);
         self.meter.disordered.increment(disordered);
-        let lane_of = judged.iter().map(|row| row.lane).collect();
-        Settled { lane_of, settles: judged.into_iter().map(|row| row.settle).collect() }
+        judged.into_iter().map(|row| row.settle).collect()
     }
 
     /// Tells the breaker what the batch met.

@@ -1,6 +1,6 @@
 //! The queue's statements, run.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,7 +12,8 @@ use uuid::Uuid;
 
 use crate::error::Error;
 use crate::lanes::{Ask, Lane, Mark, RowId};
-use crate::queue::{Item, Outcome, Queue};
+use crate::queue::{Item, Queue};
+use crate::statements::HoldStatements;
 
 /// What a claim found in one lane.
 #[derive(Debug)]
@@ -27,6 +28,8 @@ pub(crate) struct Found {
     pub(crate) more: bool,
     /// The place of the last row taken without a gap.
     pub(crate) last: Option<Mark>,
+    /// The lane has no row of its own, where lanes have the leases: it is made, and asked again.
+    pub(crate) missing: bool,
 }
 
 /// A claimed row, read or not.
@@ -41,23 +44,25 @@ pub(crate) struct Claimed<T> {
     pub(crate) item: Item<Result<T, String>>,
 }
 
+/// What a claim holds, for whoever renews or ends it.
+#[derive(Debug)]
+pub(crate) struct Hold {
+    pub(crate) token: Uuid,
+    /// The lanes it holds and their turns, by the number in the claim. Empty where rows have the
+    /// leases.
+    pub(crate) lanes: HashMap<usize, (Lane, i64)>,
+}
+
 /// What a claim brought.
 #[derive(Debug)]
 pub(crate) struct Claim<T> {
     pub(crate) found: Vec<Found>,
     pub(crate) rows: Vec<Claimed<T>>,
+    pub(crate) hold: Hold,
     /// Rows whose attempts were used up by a lost lease.
     pub(crate) buried: u64,
     /// Rows that were taken over from a lost lease.
     pub(crate) reclaimed: u64,
-}
-
-/// A row's outcome as it is written.
-#[derive(Debug)]
-pub(crate) struct Settle {
-    pub(crate) id: Arc<str>,
-    pub(crate) outcome: Outcome,
-    pub(crate) delay: Duration,
 }
 
 /// How far the fresh rows have been seen, and the lanes they are in.
@@ -86,11 +91,16 @@ const FRESH_ROWS: i64 = 20_000;
 /// start and it shows at its end. Rows of longer transactions are found by the sweep.
 const FRESH_OVERLAP: jiff::SignedDuration = jiff::SignedDuration::from_secs(2);
 
-fn milliseconds(duration: Duration) -> i64 {
+/// A free lane that nobody has claimed for this long is removed: its key may never come again.
+const IDLE_LANE: Duration = Duration::from_secs(3600);
+/// The most lanes that are removed at once.
+const PRUNED_LANES: i64 = 10_000;
+
+pub(crate) fn milliseconds(duration: Duration) -> i64 {
     i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
-fn count(rows: i64) -> u64 {
+pub(crate) fn count(rows: i64) -> u64 {
     u64::try_from(rows).unwrap_or_default()
 }
 
@@ -119,6 +129,27 @@ impl Asked<'_> {
     }
 }
 
+/// Lanes of a hold as parameters.
+pub(crate) struct HeldLanes<'a> {
+    pub(crate) tenants: Vec<&'a str>,
+    pub(crate) ranks: Vec<i32>,
+    pub(crate) keys: Vec<&'a str>,
+    pub(crate) turns: Vec<i64>,
+}
+
+impl HeldLanes<'_> {
+    /// Those of these numbers, in the order of the numbers.
+    pub(crate) fn new<'a>(hold: &'a Hold, asks: &BTreeSet<usize>) -> HeldLanes<'a> {
+        let lanes = || asks.iter().filter_map(|ask| hold.lanes.get(ask));
+        HeldLanes {
+            tenants: lanes().map(|(lane, _)| &*lane.tenant).collect(),
+            ranks: lanes().map(|(lane, _)| lane.rank).collect(),
+            keys: lanes().map(|(lane, _)| &*lane.key).collect(),
+            turns: lanes().map(|(_, turn)| *turn).collect(),
+        }
+    }
+}
+
 impl<T> Queue<T> {
     pub(crate) async fn claim(
         &self,
@@ -136,16 +167,37 @@ impl<T> Queue<T> {
         let Asked { tenants, ranks, keys, at, ids, takes } = Asked::new(asks);
         let parameters: [&(dyn ToSql + Sync); 10] =
             [&worker, &token, &lease, &max_attempts, &tenants, &ranks, &keys, &at, &ids, &takes];
-        let rows = client.query(&statement, &parameters).await?;
-        self.read_claim(asks, &rows)
+        let claim = client.query(&statement, &parameters);
+        let rows = match &self.statements.hold {
+            HoldStatements::Lane(texts) if asks.iter().any(|ask| !ask.entered) => {
+                let enter = client.prepare_cached(&texts.enter).await?;
+                let new = || asks.iter().filter(|ask| !ask.entered).map(|ask| &ask.lane);
+                let tenants: Vec<&str> = new().map(|lane| &*lane.tenant).collect();
+                let ranks: Vec<i32> = new().map(|lane| lane.rank).collect();
+                let keys: Vec<&str> = new().map(|lane| &*lane.key).collect();
+                let parameters: [&(dyn ToSql + Sync); 3] = [&tenants, &ranks, &keys];
+                // On their way together; the server does one after the other.
+                tokio::try_join!(client.execute(&enter, &parameters), claim)?.1
+            }
+            _ => claim.await?,
+        };
+        self.read_claim(token, asks, &rows)
     }
 
-    fn read_claim(&self, asks: &[Ask], rows: &[Row]) -> Result<Claim<T>, Error> {
-        let nothing =
-            || Found { head: None, wait: Duration::ZERO, taken: 0, more: false, last: None };
+    fn read_claim(&self, token: Uuid, asks: &[Ask], rows: &[Row]) -> Result<Claim<T>, Error> {
+        let by_lane = matches!(self.statements.hold, HoldStatements::Lane(_));
+        let nothing = || Found {
+            head: None,
+            wait: Duration::ZERO,
+            taken: 0,
+            more: false,
+            last: None,
+            missing: false,
+        };
         let mut claim = Claim {
             found: asks.iter().map(|_| nothing()).collect(),
             rows: Vec::new(),
+            hold: Hold { token, lanes: HashMap::new() },
             buried: 0,
             reclaimed: 0,
         };
@@ -154,7 +206,7 @@ impl<T> Queue<T> {
             let (Some(found), Some(asked)) = (claim.found.get_mut(ask), asks.get(ask)) else {
                 continue;
             };
-            let run_id: &str = row.try_get("run_id")?;
+            let run_id: &str = row.try_get("run_name")?;
             let place = Mark {
                 at: row.try_get("run_at")?,
                 id: Some(RowId::new(self.table.id_kind, run_id)),
@@ -164,6 +216,7 @@ impl<T> Queue<T> {
                 found.wait =
                     Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
                 found.head = Some(place.clone());
+                found.missing = by_lane && row.try_get("lane_missing")?;
             }
             let Some(live) = row.try_get::<_, Option<bool>>("taken_live")? else {
                 found.more = true;
@@ -174,12 +227,21 @@ impl<T> Queue<T> {
             if !found.more {
                 found.last = Some(place);
             }
-            claim.reclaimed += u64::from(row.try_get::<_, bool>("run_lost")?);
-            let error: Option<&str> = row.try_get("taken_error")?;
+            if by_lane {
+                claim.reclaimed = count(row.try_get("lost_rows")?);
+                claim.buried = count(row.try_get("lost_spent")?);
+            } else {
+                claim.reclaimed += u64::from(row.try_get::<_, bool>("run_lost")?);
+                claim.buried += u64::from(!live);
+            }
             if !live {
-                claim.buried += 1;
                 continue;
             }
+            if by_lane {
+                let turn: i64 = row.try_get("mine_turn")?;
+                claim.hold.lanes.entry(ask).or_insert_with(|| (asked.lane.clone(), turn));
+            }
+            let error: Option<&str> = row.try_get("taken_error")?;
             let attempts: i32 = row.try_get("taken_attempts")?;
             let suspect = matches!(error, Some(crate::LEASE_EXPIRED | crate::HANDLER_PANIC));
             let item = Item {
@@ -193,17 +255,31 @@ impl<T> Queue<T> {
         Ok(claim)
     }
 
+    /// Holds what a claim took for longer. True when all of it is still ours.
     pub(crate) async fn renew(
         &self,
         pool: &Pool,
-        ids: &[Arc<str>],
-        token: Uuid,
+        hold: &Hold,
+        rows: &[(usize, Arc<str>)],
         lease: Duration,
-    ) -> Result<u64, Error> {
-        let ids: Vec<&str> = ids.iter().map(|id| &**id).collect();
-        let client = pool.get().await?;
-        let statement = client.prepare_cached(&self.statements.renew).await?;
-        Ok(client.execute(&statement, &[&ids, &token, &milliseconds(lease)]).await?)
+    ) -> Result<bool, Error> {
+        let (client, lease) = (pool.get().await?, milliseconds(lease));
+        match &self.statements.hold {
+            HoldStatements::Row(texts) => {
+                let ids: Vec<&str> = rows.iter().map(|(_, id)| &**id).collect();
+                let statement = client.prepare_cached(&texts.renew).await?;
+                let renewed = client.execute(&statement, &[&ids, &hold.token, &lease]).await?;
+                Ok(renewed == ids.len() as u64)
+            }
+            HoldStatements::Lane(texts) => {
+                let asks: BTreeSet<usize> = rows.iter().map(|(ask, _)| *ask).collect();
+                let HeldLanes { tenants, ranks, keys, turns } = HeldLanes::new(hold, &asks);
+                let statement = client.prepare_cached(&texts.renew).await?;
+                let parameters: [&(dyn ToSql + Sync); 6] =
+                    [&hold.token, &lease, &tenants, &ranks, &keys, &turns];
+                Ok(client.execute(&statement, &parameters).await? == asks.len() as u64)
+            }
+        }
     }
 
     /// Gives back what a claim took whose answer was lost.
@@ -218,72 +294,8 @@ impl<T> Queue<T> {
         let Asked { tenants, ranks, keys, at, ids, takes } = Asked::new(asks);
         let parameters: [&(dyn ToSql + Sync); 8] =
             [&worker, &token, &tenants, &ranks, &keys, &at, &ids, &takes];
-        Ok(client.execute(&self.statements.abandon, &parameters).await?)
-    }
-
-    /// Writes the outcomes, all or none. Returns how many rows were still ours.
-    pub(crate) async fn settle(
-        &self,
-        pool: &Pool,
-        token: Uuid,
-        settles: &[Settle],
-    ) -> Result<u64, Error> {
-        let mut done: Vec<&str> = Vec::new();
-        let mut untouched: Vec<&str> = Vec::new();
-        let (mut retry_ids, mut delays) = (Vec::<&str>::new(), Vec::<i64>::new());
-        let (mut bury_ids, mut reasons) = (Vec::<&str>::new(), Vec::<&str>::new());
-        let mut errors = HashMap::<bool, (Vec<&str>, Vec<&str>)>::new();
-        for settle in settles {
-            match &settle.outcome {
-                Outcome::Done => done.push(&settle.id),
-                Outcome::NotTried => untouched.push(&settle.id),
-                Outcome::Retry { code, message } => {
-                    retry_ids.push(&settle.id);
-                    delays.push(milliseconds(settle.delay));
-                    let (codes, messages) = errors.entry(false).or_default();
-                    codes.push(code);
-                    messages.push(message);
-                }
-                Outcome::Bury { reason, code, message } => {
-                    bury_ids.push(&settle.id);
-                    reasons.push(reason);
-                    let (codes, messages) = errors.entry(true).or_default();
-                    codes.push(code);
-                    messages.push(message);
-                }
-            }
-        }
-        let (retry_codes, retry_messages) = errors.remove(&false).unwrap_or_default();
-        let (bury_codes, bury_messages) = errors.remove(&true).unwrap_or_default();
-        let texts = &self.statements;
-        let all: [(&str, bool, &[&(dyn ToSql + Sync)]); 4] = [
-            (&texts.complete, done.is_empty(), &[&done, &token]),
-            (
-                &texts.bury,
-                bury_ids.is_empty(),
-                &[&bury_ids, &token, &reasons, &bury_codes, &bury_messages],
-            ),
-            (
-                &texts.retry,
-                retry_ids.is_empty(),
-                &[&retry_ids, &token, &delays, &retry_codes, &retry_messages],
-            ),
-            (&texts.release, untouched.is_empty(), &[&untouched, &token]),
-        ];
-        let mut client = pool.get().await?;
-        let needed: Vec<_> = all.into_iter().filter(|(_, empty, _)| !empty).collect();
-        if let [(text, _, parameters)] = needed.as_slice() {
-            let statement = client.prepare_cached(text).await?;
-            return Ok(client.execute(&statement, parameters).await?);
-        }
-        let transaction = client.transaction().await?;
-        let mut ours = 0;
-        for (text, _, parameters) in needed {
-            let statement = transaction.prepare_cached(text).await?;
-            ours += transaction.execute(&statement, parameters).await?;
-        }
-        transaction.commit().await?;
-        Ok(ours)
+        let row = client.query_one(&self.statements.abandon, &parameters).await?;
+        Ok(count(row.try_get(0)?))
     }
 
     /// Lanes with rows that became due after `since`.
@@ -340,6 +352,14 @@ impl<T> Queue<T> {
                 Ok(Lane { tenant: tenant.into(), rank: row.try_get(1)?, key: key.into() })
             })
             .collect()
+    }
+
+    /// Removes lanes that nobody has claimed for long, where lanes have rows of their own.
+    pub(crate) async fn prune(&self, pool: &Pool) -> Result<u64, Error> {
+        let HoldStatements::Lane(texts) = &self.statements.hold else { return Ok(0) };
+        let client = pool.get().await?;
+        let idle = milliseconds(IDLE_LANE);
+        Ok(client.execute(&texts.prune, &[&idle, &PRUNED_LANES]).await?)
     }
 
     /// Counts the unfinished rows. It reads every one of them: for a gauge every half minute, not

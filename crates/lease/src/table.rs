@@ -40,6 +40,33 @@ impl Kind {
     }
 }
 
+/// Where a lease is written.
+#[derive(Debug, Clone)]
+pub enum Lease {
+    /// On every row that a claim takes.
+    Row(RowLease),
+    /// On the lane that a claim takes rows of, in a table of its own with this name: see
+    /// [`Table::lane_table`]. A claim then writes no row of the work itself.
+    Lane(&'static str),
+}
+
+/// The columns and states of a row that is held.
+#[derive(Debug, Clone)]
+pub struct RowLease {
+    /// The state of a row that a claim took.
+    pub claimed: &'static str,
+    /// Another state of a held row, where the table has one.
+    pub sending: Option<&'static str>,
+    /// `uuid`: the lease token.
+    pub token: &'static str,
+    /// `text`: who holds it.
+    pub holder: &'static str,
+    /// `timestamptz`: since when.
+    pub held_since: &'static str,
+    /// `timestamptz`: until when.
+    pub expires: &'static str,
+}
+
 /// A table of leased work. Expressions use bare column names; those of `tenant`, `rank`, `key` and
 /// `at` are the ones the lane index is made of, letter by letter.
 #[derive(Debug, Clone)]
@@ -67,27 +94,17 @@ pub struct Table {
     pub status: &'static str,
     /// The state of a row that waits.
     pub pending: &'static str,
-    /// The state of a row that a claim took.
-    pub claimed: &'static str,
-    /// Another state of a held row, where the table has one.
-    pub sending: Option<&'static str>,
     /// The state of a row that was delivered. `None` for a table that keeps no history: a delivered
     /// row is deleted.
     pub done: Option<&'static str>,
     /// The state of a dead letter.
     pub buried: &'static str,
-    /// The predicate of the lane index, where it is not simply the three unfinished states: over a
+    /// The predicate of the lane index, where it is not simply the unfinished states: over a
     /// column that a claim leaves as it is, so that a claim writes no index entry, or with a further
     /// condition, so that several queues share a table.
     pub unfinished: Option<&'static str>,
-    /// `uuid`: the lease token.
-    pub token: &'static str,
-    /// `text`: who holds it.
-    pub holder: &'static str,
-    /// `timestamptz`: since when.
-    pub held_since: &'static str,
-    /// `timestamptz`: until when.
-    pub expires: &'static str,
+    /// Where a lease is written.
+    pub lease: Lease,
     /// `integer`: failed attempts.
     pub attempts: &'static str,
     /// `timestamptz`, not null: not before.
@@ -122,13 +139,40 @@ impl Table {
         )
     }
 
+    /// The table of lanes for [`Lease::Lane`], as its definition. `turn` is part of the key, so that
+    /// the newest version of a lane is found first, however many old ones a snapshot keeps.
+    pub fn lane_table(&self, name: &str) -> String {
+        let (tenant, key, id) = (self.tenant_kind.name(), self.key_kind.name(), self.id_kind.name());
+        let bytes = if self.key_kind == Kind::Text { " COLLATE \"C\"" } else { "" };
+        format!(
+            "CREATE TABLE {name} (
+    tenant_id        {tenant} NOT NULL,
+    rank             integer NOT NULL,
+    key              {key}{bytes} NOT NULL,
+    turn             bigint NOT NULL DEFAULT 0,
+    claimed_at       timestamptz NOT NULL DEFAULT now(),
+    lease_token      uuid,
+    claimed_by       text,
+    lease_expires_at timestamptz,
+    taken            {id}[],
+    PRIMARY KEY (tenant_id, rank, key, turn),
+    CHECK (num_nulls(lease_token, claimed_by, lease_expires_at, taken) IN (0, 4))
+) WITH (fillfactor = 60)"
+        )
+    }
+
     /// The predicate of the lane index. The planner must see it in a query to use the index.
     pub(crate) fn unfinished(&self) -> String {
-        let Table { status, pending, claimed, .. } = self;
-        match (self.unfinished, self.sending) {
+        let Table { status, pending, .. } = self;
+        match (self.unfinished, &self.lease) {
             (Some(predicate), _) => predicate.to_owned(),
-            (None, Some(sending)) => format!("{status} IN ('{pending}', '{claimed}', '{sending}')"),
-            (None, None) => format!("{status} IN ('{pending}', '{claimed}')"),
+            (None, Lease::Lane(_)) => format!("{status} = '{pending}'"),
+            (None, Lease::Row(RowLease { claimed, sending: None, .. })) => {
+                format!("{status} IN ('{pending}', '{claimed}')")
+            }
+            (None, Lease::Row(RowLease { claimed, sending: Some(sending), .. })) => {
+                format!("{status} IN ('{pending}', '{claimed}', '{sending}')")
+            }
         }
     }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::backoff::Backoff;
 use crate::queue::Outcome;
-use crate::store::Settle;
+use crate::settle::Settle;
 use crate::table::MAX_ATTEMPTS;
 
 /// The most characters of a code, a reason or a message that are written.
@@ -12,9 +12,8 @@ const MAX_TEXT: usize = 1000;
 
 /// A row as the rules below see it.
 pub(crate) struct Judged {
-    /// Rows of the same lane have the same number and are next to each other.
-    pub(crate) lane: usize,
     pub(crate) attempts: u32,
+    /// Rows of the same lane are next to each other.
     pub(crate) settle: Settle,
 }
 
@@ -33,7 +32,7 @@ pub(crate) fn judge(
     for row in rows {
         let attempts = row.attempts.saturating_add(1);
         let outcome = std::mem::replace(&mut row.settle.outcome, Outcome::NotTried);
-        let behind = unfinished_lane == Some(row.lane);
+        let behind = unfinished_lane == Some(row.settle.ask);
         row.settle.outcome = match outcome {
             Outcome::Retry { code, message } if attempts >= max_attempts => Outcome::Bury {
                 reason: MAX_ATTEMPTS.to_owned(),
@@ -52,7 +51,7 @@ pub(crate) fn judge(
         };
         match row.settle.outcome {
             Outcome::Done | Outcome::Bury { .. } => disordered += u64::from(behind),
-            Outcome::Retry { .. } | Outcome::NotTried => unfinished_lane = Some(row.lane),
+            Outcome::Retry { .. } | Outcome::NotTried => unfinished_lane = Some(row.settle.ask),
         }
     }
     disordered
@@ -105,12 +104,12 @@ mod tests {
             let mut given = given;
             given.sort_by_key(|(lane, _, _)| *lane);
             let mut rows: Vec<Judged> = given.iter().map(|(lane, number, attempts)| Judged {
-                lane: *lane, attempts: *attempts,
-                settle: Settle { id: "x".into(), outcome: outcome(*number), delay: Duration::ZERO },
+                attempts: *attempts,
+                settle: Settle { ask: *lane, id: "x".into(), outcome: outcome(*number), delay: Duration::ZERO },
             }).collect();
             judge(&mut rows, 10, &Backoff::site(), || 0.0);
             for lane in 0..4 {
-                let open: Vec<&Judged> = rows.iter().filter(|row| row.lane == lane)
+                let open: Vec<&Judged> = rows.iter().filter(|row| row.settle.ask == lane)
                     .filter(|row| !matches!(row.settle.outcome, Outcome::Done | Outcome::Bury { .. }))
                     .collect();
                 for later in open.iter().skip(1) {

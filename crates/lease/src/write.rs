@@ -1,14 +1,15 @@
 //! Writing outcomes: again and again until the database has taken them, and counted.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
-use uuid::Uuid;
 
 use crate::error::Error;
 use crate::queue::Outcome;
-use crate::store::Settle;
+use crate::settle::Settle;
+use crate::store::Hold;
 use crate::worker::Shared;
 
 const ERROR_PAUSE: Duration = Duration::from_millis(50);
@@ -17,16 +18,19 @@ const LONGEST_ERROR_PAUSE: Duration = Duration::from_secs(2);
 const SETTLE_AFTER_STOP: Duration = Duration::from_secs(5);
 
 impl<T, H> Shared<T, H> {
-    /// Writes outcomes and counts them; tries until the database takes them. True when all of them
+    /// Writes outcomes and counts them; tries until the database takes them. `kept` are rows of the
+    /// same claim that stay held. True when all of them
     /// changed their rows.
     pub(crate) async fn write(
         &self,
-        token: Uuid,
+        hold: &Hold,
         settles: &[Settle],
+        kept: &[(usize, Arc<str>)],
         stop: &watch::Receiver<bool>,
     ) -> bool {
         let queue = self.queue.name;
-        let written = self.until_done(stop, || self.queue.settle(&self.pool, token, settles)).await;
+        let settle = || self.queue.settle(&self.pool, hold, settles, kept);
+        let written = self.until_done(stop, settle).await;
         let (ours, first_try) = match written {
             Ok(written) => written,
             Err(error) => {

@@ -31,6 +31,7 @@ pub(crate) use meter::Meter;
 use watch::Drain;
 
 pub use deliver::Routes;
+pub use outbox::table;
 pub use redrive::{DeadLetter, MAX_REDRIVE, Redriven, Selection, dead_letters, redrive};
 
 /// How often the table is looked at, at the least.

@@ -6,7 +6,7 @@ use bus::Message;
 use bytes::Bytes;
 use event::farm::EventType;
 use event::names::amqp;
-use lease::{Kind, Queue, Table};
+use lease::{Kind, Lease, Queue, Table};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
@@ -29,7 +29,8 @@ pub(super) fn queue() -> Queue<Outgoing> {
     Queue::new(QUEUE, table(), read).channel(RELAY_CHANNEL)
 }
 
-fn table() -> Table {
+/// The outbox as leased work.
+pub fn table() -> Table {
     Table {
         name: "relay_outbox",
         id: "id",
@@ -42,15 +43,10 @@ fn table() -> Table {
         at: None,
         status: "status",
         pending: "pending",
-        claimed: "claimed",
-        sending: None,
         done: None,
         buried: "dlq",
         unfinished: Some("NOT finished"),
-        token: "lease_token",
-        holder: "claimed_by",
-        held_since: "claimed_at",
-        expires: "lease_expires_at",
+        lease: Lease::Lane("relay_lane"),
         attempts: "attempt_count",
         due: "next_attempt_at",
         last_attempt: Some("last_attempt_at"),

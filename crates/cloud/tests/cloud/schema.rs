@@ -1,13 +1,6 @@
 //! The schema: made once, by whoever comes first, and closed to wrong states.
 
-use std::time::Duration;
-
 use crate::site::{Site, bare, batch};
-
-const LONG: Duration = Duration::from_secs(30);
-
-const NO_LEASE: &str =
-    "claimed_by = NULL, claimed_at = NULL, lease_expires_at = NULL, lease_token = NULL";
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn replicas_that_start_together_migrate_once() {
@@ -35,60 +28,80 @@ async fn wrong_states_are_refused_by_the_database() {
     let site = Site::new("states").await;
     site.statuses(&batch(vec![bare(site.reading())])).await;
     let client = site.client().await;
-    let mut lease = String::from("claimed_by = 'w', claimed_at = now()");
     for (change, allowed) in [
-        ("status = 'sent'".to_owned(), false),
-        ("status = 'claimed'".to_owned(), false),
-        (format!("status = 'claimed', {lease}"), false),
-        ("status = 'dlq'".to_owned(), false),
-        ("status = 'dlq', dlq_reason = 'poison'".to_owned(), false),
-        ("attempt_count = -1".to_owned(), false),
-        ("seq = 1".to_owned(), false),
-        (
-            {
-                lease += ", lease_expires_at = now(), lease_token = gen_random_uuid()";
-                format!("status = 'claimed', {lease}")
-            },
-            true,
-        ),
-        ("status = 'pending'".to_owned(), false),
-        (format!("status = 'pending', {NO_LEASE}"), true),
-        ("status = 'acked'".to_owned(), false),
-        ("lease_token = gen_random_uuid()".to_owned(), false),
-        ("status = 'dlq', dlq_reason = 'poison', failed_at = now()".to_owned(), true),
-        ("status = 'failed'".to_owned(), true),
+        ("status = 'sent'", false),
+        ("status = 'claimed'", false),
+        ("status = 'dlq'", false),
+        ("status = 'dlq', dlq_reason = 'poison'", false),
+        ("attempt_count = -1", false),
+        ("seq = 1", false),
+        ("status = 'acked'", false),
+        ("status = 'dlq', dlq_reason = 'poison', failed_at = now()", true),
+        ("status = 'failed'", true),
     ] {
         let done = client.execute(&format!("UPDATE relay_outbox SET {change}"), &[]).await;
+        assert_eq!(done.is_ok(), allowed, "{change}: {done:?}");
+    }
+    let lane = "INSERT INTO relay_lane (tenant_id, rank, key) VALUES (gen_random_uuid(), 0, 'k')";
+    client.batch_execute(lane).await.unwrap();
+    let lease = "lease_token = gen_random_uuid(), claimed_by = 'w', lease_expires_at = now()";
+    for (change, allowed) in [
+        ("lease_token = gen_random_uuid()".to_owned(), false),
+        (lease.to_owned(), false),
+        ("taken = '{1}'".to_owned(), false),
+        (format!("{lease}, taken = '{{1}}'"), true),
+        ("lease_token = NULL".to_owned(), false),
+    ] {
+        let done = client.execute(&format!("UPDATE relay_lane SET {change}"), &[]).await;
         assert_eq!(done.is_ok(), allowed, "{change}: {done:?}");
     }
     site.cloud.stop().await;
 }
 
-/// What the engine does to a row: the claim must write no index entry, whoever adds an index.
+/// The migration and the engine's own description are one table.
 #[tokio::test]
-async fn a_claim_writes_no_index_entry() {
-    let site = Site::new("claim").await;
+async fn the_lanes_are_as_the_engine_describes_them() {
+    let site = Site::new("lanes").await;
     let client = site.client().await;
-    client
-        .batch_execute(
-            "INSERT INTO relay_outbox (tenant_id, event_id, event_type, occurred_at, routing_key,
-                 ordering_key, envelope)
-             SELECT gen_random_uuid(), gen_random_uuid(), 'a.b', now(), 'a.b', n % 10, decode(repeat('00', 600), 'hex')
-             FROM generate_series(1, 2000) n",
+    client.batch_execute(&cloud::relay::table().lane_table("described")).await.unwrap();
+    let columns = |table: &str| {
+        format!(
+            "SELECT string_agg(concat_ws(' ', column_name, udt_name, is_nullable, collation_name,
+                 column_default), ', ' ORDER BY ordinal_position)
+             FROM information_schema.columns WHERE table_name = '{table}'"
         )
-        .await
-        .unwrap();
-    let claim = "UPDATE relay_outbox SET status = 'claimed', claimed_by = 'w', claimed_at = now(),
-        lease_expires_at = now(), lease_token = gen_random_uuid(), updated_at = now()";
-    assert_eq!(client.execute(claim, &[]).await.unwrap(), 2000);
-    // Other sessions learn of it when this one has told, at the latest when it ends.
-    client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
-    let hot = "SELECT n_tup_hot_upd FROM pg_stat_user_tables WHERE relname = 'relay_outbox'";
-    testkit::eventually(LONG, "the server's counts", async || match site.number(hot).await {
-        2000 => Ok(()),
-        other => Err(format!("{other} of 2000 claims were HOT updates")),
-    })
-    .await
-    .unwrap();
+    };
+    let (ours, described) = (site.text(&columns("relay_lane")).await, columns("described"));
+    assert_eq!(ours, site.text(&described).await);
     site.cloud.stop().await;
+}
+
+#[tokio::test]
+async fn an_upgrade_gives_back_what_was_claimed_on_rows() {
+    const LANES: u32 = 15;
+    let database = testkit::Database::empty("upgrade").await.unwrap();
+    let client = database.connect().await.unwrap();
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/migrations");
+    let files = std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
+    let mut migrations: Vec<(u32, std::path::PathBuf)> = files
+        .map(|path| {
+            let name = path.file_name().unwrap().to_str().unwrap();
+            (name[1..].split_once("__").unwrap().0.parse().unwrap(), path.clone())
+        })
+        .filter(|(version, _)| *version <= LANES)
+        .collect();
+    migrations.sort();
+    for (version, path) in migrations {
+        if version == LANES {
+            let claimed = "INSERT INTO relay_outbox (tenant_id, event_id, event_type, occurred_at, routing_key,
+                     ordering_key, envelope, status, attempt_count, claimed_by, claimed_at, lease_expires_at, lease_token)
+                 SELECT gen_random_uuid(), gen_random_uuid(), 'a.b', now(), 'a.b', 'k', '{}', s, 3,
+                     h, t, t, CASE WHEN h IS NOT NULL THEN gen_random_uuid() END
+                 FROM (VALUES ('claimed', 'w', now()), ('pending', NULL, NULL)) AS v(s, h, t)";
+            client.batch_execute(claimed).await.unwrap();
+        }
+        client.batch_execute(&std::fs::read_to_string(path).unwrap()).await.unwrap();
+    }
+    let back = "SELECT count(*) FROM relay_outbox WHERE status = 'pending' AND attempt_count = 3";
+    assert_eq!(crate::site::number(&client, back).await, 2);
 }

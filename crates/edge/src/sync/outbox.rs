@@ -3,7 +3,7 @@
 use event::farm::{Envelope, EventType};
 use event::id::{BarnId, DeviceId, Epoch, EventId, FarmId, IdError, SessionId, TenantId};
 use jiff::Timestamp;
-use lease::{Kind, Queue, Table};
+use lease::{Kind, Lease, Queue, RowLease, Table};
 use serde::Serialize;
 use serde_json::value::RawValue;
 use tokio_postgres::Row;
@@ -55,15 +55,17 @@ fn table(unfinished: &'static str) -> Table {
         at: Some("coalesce(occurred_at, created_at)"),
         status: "status",
         pending: "pending",
-        claimed: "claimed",
-        sending: Some("sending"),
         done: Some("acked"),
         buried: "dlq",
         unfinished: Some(unfinished),
-        token: "lease_token",
-        holder: "claimed_by",
-        held_since: "claimed_at",
-        expires: "lease_expires_at",
+        lease: Lease::Row(RowLease {
+            claimed: "claimed",
+            sending: Some("sending"),
+            token: "lease_token",
+            holder: "claimed_by",
+            held_since: "claimed_at",
+            expires: "lease_expires_at",
+        }),
         attempts: "attempt_count",
         due: "next_attempt_at",
         last_attempt: Some("last_attempt_at"),

@@ -3,7 +3,7 @@
 //! Pages, not times: a busy machine does not change them.
 
 use crate::outbox;
-use crate::site::{Site, name};
+use crate::site::{Mode, Site, name};
 
 const LANES: i32 = 10;
 
@@ -56,12 +56,12 @@ fn claim(mark: Option<i64>) -> String {
     ];
     values
         .iter()
-        .fold(outbox::table().statements().claim, |text, (name, value)| text.replace(name, value))
+        .fold(outbox::table(Mode::Row).statements().claim, |text, (name, value)| text.replace(name, value))
 }
 
 #[tokio::test]
 async fn a_claim_reads_the_same_at_any_backlog() {
-    let site = Site::new("flat").await;
+    let site = Site::new(Mode::Row, "flat").await;
     fill(&site, 1_000, "pending").await;
     let small = pages(&site, &claim(None)).await;
     site.client.batch_execute("TRUNCATE sync_outbox").await.unwrap();
@@ -78,11 +78,14 @@ async fn a_claim_reads_the_same_at_any_backlog() {
 
 #[tokio::test]
 async fn a_completion_reads_its_rows_and_not_its_state() {
-    let site = Site::new("settle").await;
+    let site = Site::new(Mode::Row, "settle").await;
     fill(&site, 20_000, "claimed").await;
     // What the planner believes when the queue was empty at the last ANALYZE: few rows are held.
-    let text = outbox::table().statements().complete;
-    let text = text
+    let lease::HoldStatements::Row(texts) = outbox::table(Mode::Row).statements().hold else {
+        panic!("no row has a lease")
+    };
+    let text = texts
+        .complete
         .replace(
             "$1::text[]",
             "ARRAY(SELECT md5('claimed' || n)::uuid::text FROM generate_series(1, 50) n)",
@@ -94,7 +97,7 @@ async fn a_completion_reads_its_rows_and_not_its_state() {
 
 #[tokio::test]
 async fn an_old_snapshot_does_not_slow_a_claim_that_knows_its_place() {
-    let site = Site::new("snapshot").await;
+    let site = Site::new(Mode::Row, "snapshot").await;
     fill(&site, 40_000, "pending").await;
     let fresh = pages(&site, &claim(None)).await;
     let old = pg::connect(&site.address).await.unwrap();

@@ -6,14 +6,13 @@ use std::os::unix::fs::PermissionsExt;
 use testkit::eventually;
 use testkit::rig::{Postgres, PostgresOptions};
 
-use crate::site::{Delivered, LONG, Site, deliver};
+use crate::site::{Delivered, LONG, Mode, Site, deliver};
 
 const TERMINATE: &str = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
     WHERE datname = current_database() AND pid <> pg_backend_pid()";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn terminated_backends_lose_nothing_and_cost_no_attempt() {
-    let site = Site::new("terminate").await;
+async fn terminated_backends_lose_nothing_and_cost_no_attempt(mode: Mode) {
+    let site = Site::new(mode, "terminate").await;
     for device in 0..10 {
         site.add("t", &format!("d{device}"), 0..300).await;
     }
@@ -32,14 +31,13 @@ async fn terminated_backends_lose_nothing_and_cost_no_attempt() {
     worker.stop().await;
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_killed_postgres_that_comes_back_is_worked_on() {
+async fn a_killed_postgres_that_comes_back_is_worked_on(mode: Mode) {
     let folder = tempfile::tempdir().unwrap();
     let open = std::fs::Permissions::from_mode(0o711);
     std::fs::set_permissions(folder.path(), open).unwrap();
     let settings = PostgresOptions { durable: false, max_connections: 50 };
     let mut server = Postgres::start(folder.path(), settings).await.unwrap();
-    let mut site = Site::on(server.url("postgres")).await;
+    let mut site = Site::on(mode, server.url("postgres")).await;
     for device in 0..10 {
         site.add("t", &format!("d{device}"), 0..300).await;
     }
@@ -58,4 +56,9 @@ async fn a_killed_postgres_that_comes_back_is_worked_on() {
         worker.stop().await;
     }
     server.stop().await.unwrap();
+}
+
+crate::both! {
+    terminated_backends_lose_nothing_and_cost_no_attempt,
+    a_killed_postgres_that_comes_back_is_worked_on,
 }

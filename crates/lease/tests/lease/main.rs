@@ -1,4 +1,4 @@
-//! Leased work on a real Postgres, on the site's own `sync_outbox`.
+//! Leased work on a real Postgres, on the site's own `sync_outbox`: with leases on its rows, and with leases on its lanes.
 
 #![expect(
     clippy::unwrap_used,
@@ -9,6 +9,7 @@
 mod claim_cost;
 mod crash;
 mod database;
+mod lane_states;
 mod million;
 mod order;
 mod outage;

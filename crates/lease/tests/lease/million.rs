@@ -12,7 +12,7 @@ use lease::backoff::Backoff;
 use lease::{Clock, Options, Verdict};
 use testkit::eventually;
 
-use crate::site::{Site, script};
+use crate::site::{Mode, Site, script};
 
 const ROWS: i64 = 1_000_000;
 const DEVICES: i64 = 500;
@@ -39,9 +39,8 @@ struct Received {
     wrong: Option<String>,
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_million_rows_of_two_days_arrive_in_order_and_unharmed() {
-    let site = Site::new("million").await;
+async fn a_million_rows_of_two_days_arrive_in_order_and_unharmed(mode: Mode) {
+    let site = Site::new(mode, "million").await;
     // What is counted here is what the engine does to a row, not what inserting costs.
     site.client
         .batch_execute(
@@ -103,4 +102,8 @@ async fn a_million_rows_of_two_days_arrive_in_order_and_unharmed() {
     assert_eq!(received.wrong, None);
     assert_eq!(received.next.len(), usize::try_from(DEVICES).unwrap());
     assert!(received.next.values().all(|next| *next == ROWS / DEVICES));
+}
+
+crate::both! {
+    a_million_rows_of_two_days_arrive_in_order_and_unharmed,
 }

@@ -8,7 +8,7 @@ use lease::{Outcome, Verdict, Worker};
 use uuid::Uuid;
 
 use crate::outbox::Event;
-use crate::site::{Delivered, Site, retry, script};
+use crate::site::{Delivered, Mode, Site, retry, script};
 
 /// The first delivery of each row comes after those of all earlier rows of its device.
 pub(crate) fn assert_in_order(delivered: &[(Uuid, Event)]) {
@@ -35,9 +35,8 @@ impl Dice {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn many_workers_hold_no_row_together_and_deliver_it_once() {
-    let site = Site::new("many").await;
+async fn many_workers_hold_no_row_together_and_deliver_it_once(mode: Mode) {
+    let site = Site::new(mode, "many").await;
     for device in 0..13 {
         site.add("t", &format!("d{device}"), 0..70).await;
     }
@@ -107,10 +106,9 @@ fn chaotic(dice: &Dice, delivered: &Delivered) -> crate::site::Script {
     })
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn order_is_kept_through_retries_outages_and_crashes() {
+async fn order_is_kept_through_retries_outages_and_crashes(mode: Mode) {
     let dice = Dice(Arc::new(AtomicU64::new(testkit::seed().unwrap())));
-    let site = Site::new("order").await;
+    let site = Site::new(mode, "order").await;
     let (devices, rows) = (7, 80);
     let delivered = Delivered::default();
     let start = |n: usize| {
@@ -143,9 +141,8 @@ async fn order_is_kept_through_retries_outages_and_crashes() {
 
 /// Its index entries and row versions stay while the snapshot is open, and every claim walks among
 /// them.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn an_old_snapshot_in_another_session_changes_nothing() {
-    let site = Site::new("old_snapshot").await;
+async fn an_old_snapshot_in_another_session_changes_nothing(mode: Mode) {
+    let site = Site::new(mode, "old_snapshot").await;
     for device in 0..10 {
         site.add("t", &format!("d{device}"), 0..200).await;
     }
@@ -166,4 +163,10 @@ async fn an_old_snapshot_in_another_session_changes_nothing() {
         assert_eq!((worker.counts().fenced, worker.counts().reclaimed), (0, 0));
         worker.stop().await;
     }
+}
+
+crate::both! {
+    many_workers_hold_no_row_together_and_deliver_it_once,
+    order_is_kept_through_retries_outages_and_crashes,
+    an_old_snapshot_in_another_session_changes_nothing,
 }

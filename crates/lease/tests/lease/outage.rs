@@ -9,11 +9,10 @@ use lease::breaker::State;
 use lease::{Clock, Outcome, Verdict};
 use testkit::eventually;
 
-use crate::site::{Delivered, LONG, Site, script};
+use crate::site::{Delivered, LONG, Mode, Site, script};
 
-#[tokio::test]
-async fn two_days_of_outage_burn_no_attempt() {
-    let site = Site::new("outage").await;
+async fn two_days_of_outage_burn_no_attempt(mode: Mode) {
+    let site = Site::new(mode, "outage").await;
     for device in 0..5 {
         site.add("t", &format!("d{device}"), 0..100).await;
     }
@@ -61,15 +60,14 @@ async fn two_days_of_outage_burn_no_attempt() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn one_destination_down_does_not_stop_another() {
-    let site = Site::new("two_ways").await;
+async fn one_destination_down_does_not_stop_another(mode: Mode) {
+    let site = Site::new(mode, "two_ways").await;
     site.add("down", "d", 0..50).await;
     site.add("up", "d", 0..50).await;
     let down = crate::site::name("down");
     let probes = Arc::new(AtomicUsize::new(0));
     let counted = probes.clone();
-    let queue = crate::outbox::queue("test").destination(|lane| lane.tenant.to_string());
+    let queue = crate::outbox::queue(mode, "test").destination(|lane| lane.tenant.to_string());
     let handler = script(move |batch| {
         let away = *batch.destination == *down.to_string();
         assert!(
@@ -95,9 +93,8 @@ async fn one_destination_down_does_not_stop_another() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn what_was_sent_before_the_link_went_is_kept() {
-    let site = Site::new("half").await;
+async fn what_was_sent_before_the_link_went_is_kept(mode: Mode) {
+    let site = Site::new(mode, "half").await;
     site.add("t", "d", 0..10).await;
     let calls = Arc::new(AtomicUsize::new(0));
     let delivered = Delivered::default();
@@ -121,4 +118,10 @@ async fn what_was_sent_before_the_link_went_is_kept() {
     let order: Vec<i64> = delivered.list().iter().map(|(_, event)| event.seq).collect();
     assert_eq!(order, (0..10).collect::<Vec<i64>>());
     worker.stop().await;
+}
+
+crate::both! {
+    two_days_of_outage_burn_no_attempt,
+    one_destination_down_does_not_stop_another,
+    what_was_sent_before_the_link_went_is_kept,
 }

@@ -1,7 +1,9 @@
 //! `sync_outbox` as the site has it, on the engine: what the forwarder takes over.
 
-use lease::{Kind, Queue, Table};
+use lease::{Kind, Lease, Queue, RowLease, Table};
 use uuid::Uuid;
+
+use crate::site::Mode;
 
 /// The table, from the site's own migration.
 pub(crate) const SITE_TABLES: &str = include_str!("../../../edge/migrations/V1__site_tables.sql");
@@ -33,11 +35,28 @@ CREATE TRIGGER sync_outbox_added AFTER INSERT ON sync_outbox
     FOR EACH STATEMENT EXECUTE FUNCTION sync_outbox_notify();
 ";
 
+/// What goes when lanes have the leases.
+pub(crate) const NO_ROW_LEASES: &str = "
+ALTER TABLE sync_outbox DROP CONSTRAINT sync_outbox_fence, DROP COLUMN lease_token CASCADE,
+    DROP COLUMN claimed_by CASCADE, DROP COLUMN claimed_at CASCADE, DROP COLUMN lease_expires_at CASCADE;
+";
+
+/// The lanes, where they have the leases.
+pub(crate) const LANES: &str = "sync_lane";
+
 /// The channel that the trigger notifies.
 pub(crate) const CHANNEL: &str = "sync_outbox";
 
 /// The table as the engine needs it described.
-pub(crate) fn table() -> Table {
+pub(crate) fn table(mode: Mode) -> Table {
+    let row = RowLease {
+        claimed: "claimed",
+        sending: Some("sending"),
+        token: "lease_token",
+        holder: "claimed_by",
+        held_since: "claimed_at",
+        expires: "lease_expires_at",
+    };
     Table {
         name: "sync_outbox",
         id: "id",
@@ -50,15 +69,13 @@ pub(crate) fn table() -> Table {
         at: Some("coalesce(occurred_at, created_at)"),
         status: "status",
         pending: "pending",
-        claimed: "claimed",
-        sending: Some("sending"),
         done: Some("acked"),
         buried: "dlq",
         unfinished: Some("NOT finished"),
-        token: "lease_token",
-        holder: "claimed_by",
-        held_since: "claimed_at",
-        expires: "lease_expires_at",
+        lease: match mode {
+            Mode::Row => Lease::Row(row),
+            Mode::Lane => Lease::Lane(LANES),
+        },
         attempts: "attempt_count",
         due: "next_attempt_at",
         last_attempt: Some("last_attempt_at"),
@@ -84,8 +101,8 @@ pub(crate) struct Event {
 }
 
 /// The queue.
-pub(crate) fn queue(name: &'static str) -> Queue<Event> {
-    Queue::new(name, table(), |row| {
+pub(crate) fn queue(mode: Mode, name: &'static str) -> Queue<Event> {
+    Queue::new(name, table(mode), |row| {
         let read = || -> Result<Event, tokio_postgres::Error> {
             Ok(Event {
                 tenant: row.try_get("tenant_id")?,

@@ -1,9 +1,9 @@
 //! The other shape: `outbox_events` of a SCADA node, with text keys, no tenants and no priorities.
 
 use lease::backoff::Backoff;
-use lease::{Batch, Handler, Kind, Outcome, Queue, Table, Verdict, Worker};
+use lease::{Batch, Handler, Kind, Lease, Outcome, Queue, RowLease, Table, Verdict, Worker};
 
-use crate::site::Site;
+use crate::site::{Mode, Site};
 
 /// The documented table, with the two columns that leases add.
 const OUTBOX_EVENTS: &str = "
@@ -34,15 +34,17 @@ fn table() -> Table {
         at: Some("created_at"),
         status: "status",
         pending: "PENDING",
-        claimed: "IN_PROGRESS",
-        sending: None,
         done: Some("SENT"),
         buried: "FAILED",
         unfinished: None,
-        token: "lease_token",
-        holder: "locked_by",
-        held_since: "locked_at",
-        expires: "lease_expires_at",
+        lease: Lease::Row(RowLease {
+            claimed: "IN_PROGRESS",
+            sending: None,
+            token: "lease_token",
+            holder: "locked_by",
+            held_since: "locked_at",
+            expires: "lease_expires_at",
+        }),
         attempts: "retry_count",
         due: "available_at",
         last_attempt: None,
@@ -83,7 +85,7 @@ impl Handler<String> for Broker {
 
 #[tokio::test]
 async fn the_other_shape_works_with_the_same_engine() {
-    let site = Site::new("scada").await;
+    let site = Site::new(Mode::Row, "scada").await;
     site.client.batch_execute(OUTBOX_EVENTS).await.unwrap();
     site.client.batch_execute(&table().lane_index("idx_outbox_lane")).await.unwrap();
     let fill = "INSERT INTO outbox_events (id, aggregate_type, aggregate_id, event_type, payload)

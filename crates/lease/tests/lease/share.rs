@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex};
 use lease::Verdict;
 use uuid::Uuid;
 
-use crate::site::{Site, name, script};
+use crate::site::{Mode, Site, name, script};
 
 /// Per batch: the tenants and ranks in it.
 type Batches = Arc<Mutex<Vec<Vec<(Uuid, i32)>>>>;
@@ -19,9 +19,8 @@ fn recording(batches: &Batches) -> crate::site::Script {
     })
 }
 
-#[tokio::test]
-async fn a_backlog_does_not_starve_another_tenants_events() {
-    let site = Site::new("fair").await;
+async fn a_backlog_does_not_starve_another_tenants_events(mode: Mode) {
+    let site = Site::new(mode, "fair").await;
     for device in 0..20 {
         site.add("big", &format!("d{device}"), 0..250).await;
     }
@@ -43,9 +42,8 @@ async fn a_backlog_does_not_starve_another_tenants_events() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn a_higher_priority_goes_first_within_its_tenant() {
-    let site = Site::new("priority").await;
+async fn a_higher_priority_goes_first_within_its_tenant(mode: Mode) {
+    let site = Site::new(mode, "priority").await;
     for device in 0..10 {
         site.add("t", &format!("d{device}"), 0..100).await;
     }
@@ -62,4 +60,9 @@ async fn a_higher_priority_goes_first_within_its_tenant() {
     assert_eq!(ranks.iter().filter(|rank| **rank == -20).count(), 10, "{ranks:?}");
     assert_eq!(ranks.iter().filter(|rank| **rank == -10).count(), 10, "{ranks:?}");
     worker.stop().await;
+}
+
+crate::both! {
+    a_backlog_does_not_starve_another_tenants_events,
+    a_higher_priority_goes_first_within_its_tenant,
 }

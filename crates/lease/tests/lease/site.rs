@@ -12,6 +12,42 @@ use uuid::Uuid;
 
 use crate::outbox::{self, Event};
 
+/// Where the leases are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Mode {
+    Row,
+    Lane,
+}
+
+impl Mode {
+    /// The table that has them.
+    pub(crate) fn leases(self) -> &'static str {
+        match self {
+            Mode::Row => "sync_outbox",
+            Mode::Lane => outbox::LANES,
+        }
+    }
+}
+
+/// Runs each scenario with leases on rows and with leases on lanes.
+#[macro_export]
+macro_rules! both {
+    ($($scenario:ident,)*) => {
+        mod row {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario($crate::site::Mode::Row).await;
+            })*
+        }
+        mod lane {
+            $(#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+            async fn $scenario() {
+                super::$scenario($crate::site::Mode::Lane).await;
+            })*
+        }
+    };
+}
+
 /// Longer than anything takes, even on a busy machine.
 pub(crate) const LONG: Duration = Duration::from_secs(60);
 
@@ -73,14 +109,23 @@ pub(crate) fn name(of: &str) -> Uuid {
     Uuid::from_u64_pair(hash, hash.rotate_left(17))
 }
 
-async fn migrate(url: String) -> Result<(), pg::Error> {
+async fn by_row(url: String) -> Result<(), pg::Error> {
     let client = pg::connect(&pg::Options::new(url)).await?;
     client.batch_execute(outbox::SITE_TABLES).await?;
     client.batch_execute(outbox::LEASED_WORK).await?;
     Ok(())
 }
 
+async fn by_lane(url: String) -> Result<(), pg::Error> {
+    by_row(url.clone()).await?;
+    let client = pg::connect(&pg::Options::new(url)).await?;
+    client.batch_execute(outbox::NO_ROW_LEASES).await?;
+    client.batch_execute(&outbox::table(Mode::Lane).lane_table(outbox::LANES)).await?;
+    Ok(())
+}
+
 pub(crate) struct Site {
+    pub(crate) mode: Mode,
     pub(crate) address: pg::Options,
     pub(crate) pool: pg::Pool,
     pub(crate) client: Client,
@@ -88,25 +133,32 @@ pub(crate) struct Site {
 }
 
 impl Site {
-    pub(crate) async fn new(name: &str) -> Site {
-        let database = database(name, "outbox", migrate).await.unwrap();
+    pub(crate) async fn new(mode: Mode, name: &str) -> Site {
+        let database = match mode {
+            Mode::Row => database(name, "outbox", by_row).await,
+            Mode::Lane => database(name, "outbox_lanes", by_lane).await,
+        };
+        let database = database.unwrap();
         let url = database.url().to_owned();
-        Site::at(url, Some(database)).await
+        Site::at(mode, url, Some(database)).await
     }
 
     /// On a server of one's own, with an empty database.
-    pub(crate) async fn on(url: String) -> Site {
-        migrate(url.clone()).await.unwrap();
-        Site::at(url, None).await
+    pub(crate) async fn on(mode: Mode, url: String) -> Site {
+        match mode {
+            Mode::Row => by_row(url.clone()).await.unwrap(),
+            Mode::Lane => by_lane(url.clone()).await.unwrap(),
+        }
+        Site::at(mode, url, None).await
     }
 
-    async fn at(url: String, database: Option<Database>) -> Site {
+    async fn at(mode: Mode, url: String, database: Option<Database>) -> Site {
         let mut address = pg::Options::new(url);
         address.max_connections = 12;
         address.connect_timeout = Duration::from_secs(30);
         let pool = pg::Pool::new(&address).unwrap();
         let client = pg::connect(&address).await.unwrap();
-        Site { address, pool, client, _database: database }
+        Site { mode, address, pool, client, _database: database }
     }
 
     /// Options for tests: quick to try again, small batches.
@@ -127,7 +179,7 @@ impl Site {
     }
 
     pub(crate) fn start(&self, handler: Script, options: Options) -> Worker {
-        let queue = outbox::queue("test");
+        let queue = outbox::queue(self.mode, "test");
         Worker::start(&self.address, self.pool.clone(), queue, handler, options).unwrap()
     }
 
@@ -171,12 +223,23 @@ impl Site {
         self.until("SELECT count(*) FROM sync_outbox WHERE status = 'acked'", wanted).await;
     }
 
+    /// How many rows a worker holds.
+    pub(crate) async fn held_by(&self, worker: &str) -> i64 {
+        let held = match self.mode {
+            Mode::Row => "SELECT count(*) FROM sync_outbox WHERE claimed_by = $1",
+            Mode::Lane => "SELECT coalesce(sum(cardinality(taken)), 0)::int8 FROM sync_lane WHERE claimed_by = $1",
+        };
+        self.client.query_one(held, &[&worker]).await.unwrap().get(0)
+    }
+
     /// Makes every lease look as if its time had passed. It locks rows in no order, so it may have to
     /// give way to a worker.
     pub(crate) async fn expire(&self) {
-        let text = "UPDATE sync_outbox SET lease_expires_at = now() - interval '1 s'
-            WHERE status IN ('claimed', 'sending')";
-        let expired = async || self.client.batch_execute(text).await;
+        let table = self.mode.leases();
+        let text = format!(
+            "UPDATE {table} SET lease_expires_at = now() - interval '1 s' WHERE lease_token IS NOT NULL"
+        );
+        let expired = async || self.client.batch_execute(&text).await;
         eventually(LONG, "leases to expire", expired).await.unwrap();
     }
 }

@@ -1,11 +1,12 @@
 //! The state table of docs/spec/leased-work.md, walked: every state against every statement.
 
 use jiff::Timestamp;
+use lease::HoldStatements;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::outbox;
-use crate::site::{Site, name};
+use crate::site::{Mode, Site, name};
 
 const OURS: Uuid = Uuid::from_u128(7);
 const OTHERS: Uuid = Uuid::from_u128(8);
@@ -50,7 +51,8 @@ fn expected(state: &str, action: &str) -> Option<(&'static str, i32)> {
 }
 
 async fn act(site: &Site, action: &str, id: Uuid) {
-    let texts = outbox::table().statements();
+    let texts = outbox::table(Mode::Row).statements();
+    let HoldStatements::Row(row) = &texts.hold else { panic!("no row has a lease") };
     let token = if action.ends_with("others") { OTHERS } else { OURS };
     let ids = vec![id.to_string()];
     let word = vec!["word".to_owned()];
@@ -64,11 +66,11 @@ async fn act(site: &Site, action: &str, id: Uuid) {
         [&worker, &token, &tenant, &ranks, &key, &at, &mark, &takes];
     let (text, parameters): (&str, &[&(dyn ToSql + Sync)]) = match action.split(' ').next() {
         Some("claim") => (&texts.claim, &claim),
-        Some("renew") => (&texts.renew, &[&ids, &token, &lease]),
-        Some("complete") => (&texts.complete, &[&ids, &token]),
-        Some("retry") => (&texts.retry, &[&ids, &token, &delays, &word, &word]),
-        Some("bury") => (&texts.bury, &[&ids, &token, &word, &word, &word]),
-        Some("release") => (&texts.release, &[&ids, &token]),
+        Some("renew") => (&row.renew, &[&ids, &token, &lease]),
+        Some("complete") => (&row.complete, &[&ids, &token]),
+        Some("retry") => (&row.retry, &[&ids, &token, &delays, &word, &word]),
+        Some("bury") => (&row.bury, &[&ids, &token, &word, &word, &word]),
+        Some("release") => (&row.release, &[&ids, &token]),
         Some("abandon") => (&texts.abandon, &abandon),
         _ => panic!("{action}"),
     };
@@ -83,7 +85,7 @@ const ROW: &str = "SELECT to_jsonb(o) - 'updated_at' AS row, status, attempt_cou
 
 #[tokio::test]
 async fn every_transition_allowed_and_refused() {
-    let site = Site::new("states").await;
+    let site = Site::new(Mode::Row, "states").await;
     let actions = [
         "claim",
         "renew",
@@ -148,7 +150,7 @@ async fn every_transition_allowed_and_refused() {
 
 #[tokio::test]
 async fn the_schema_refuses_states_that_mean_nothing() {
-    let site = Site::new("checks").await;
+    let site = Site::new(Mode::Row, "checks").await;
     for columns in [
         "'claimed', 'w', now(), now(), NULL::uuid",
         "'pending', NULL, NULL, NULL, gen_random_uuid()",

@@ -7,16 +7,15 @@ use lease::Verdict;
 use testkit::eventually;
 use tokio::sync::Semaphore;
 
-use crate::site::{Delivered, LONG, Site, deliver, script};
+use crate::site::{Delivered, LONG, Mode, Site, deliver, script};
 
 const NEVER: Duration = Duration::from_secs(3600);
 
 const LISTENING: &str = "SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND query ILIKE 'listen%'";
 
-#[tokio::test]
-async fn no_wake_up_is_lost() {
-    let site = Site::new("wake").await;
+async fn no_wake_up_is_lost(mode: Mode) {
+    let site = Site::new(mode, "wake").await;
     let mut options = site.options("w");
     (options.poll, options.sweep) = (NEVER, NEVER);
     let delivered = Delivered::default();
@@ -33,9 +32,8 @@ async fn no_wake_up_is_lost() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn rows_added_while_the_only_slot_is_busy_are_not_forgotten() {
-    let site = Site::new("busy").await;
+async fn rows_added_while_the_only_slot_is_busy_are_not_forgotten(mode: Mode) {
+    let site = Site::new(mode, "busy").await;
     let gate = Arc::new(Semaphore::new(0));
     let passing = gate.clone();
     let mut options = site.options("w");
@@ -61,9 +59,8 @@ async fn rows_added_while_the_only_slot_is_busy_are_not_forgotten() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn what_was_notified_while_nobody_listened_is_found() {
-    let site = Site::new("deaf").await;
+async fn what_was_notified_while_nobody_listened_is_found(mode: Mode) {
+    let site = Site::new(mode, "deaf").await;
     let mut options = site.options("w");
     (options.poll, options.sweep) = (NEVER, NEVER);
     let worker = site.start(deliver(&Delivered::default()), options);
@@ -76,9 +73,8 @@ async fn what_was_notified_while_nobody_listened_is_found() {
     worker.stop().await;
 }
 
-#[tokio::test]
-async fn without_notifications_the_poll_finds_it() {
-    let site = Site::new("poll").await;
+async fn without_notifications_the_poll_finds_it(mode: Mode) {
+    let site = Site::new(mode, "poll").await;
     site.client.batch_execute("DROP TRIGGER sync_outbox_added ON sync_outbox").await.unwrap();
     let worker = site.start(deliver(&Delivered::default()), site.options("w"));
     for row in 0..5 {
@@ -90,9 +86,8 @@ async fn without_notifications_the_poll_finds_it() {
 
 /// A row of a transaction that was open for long: its place is behind the mark and its time before
 /// the last look. Only the sweep can find it, though its lane is known.
-#[tokio::test]
-async fn a_row_that_came_too_late_for_every_look_is_swept_up() {
-    let site = Site::new("late").await;
+async fn a_row_that_came_too_late_for_every_look_is_swept_up(mode: Mode) {
+    let site = Site::new(mode, "late").await;
     site.add("t", "d", 0..10).await;
     site.add("t", "d", 100..101).await;
     let later = "UPDATE sync_outbox SET next_attempt_at = now() + interval '1 h' WHERE seq = 100";
@@ -106,4 +101,12 @@ async fn a_row_that_came_too_late_for_every_look_is_swept_up() {
     site.client.batch_execute(late).await.unwrap();
     site.until_acked(11).await;
     worker.stop().await;
+}
+
+crate::both! {
+    no_wake_up_is_lost,
+    rows_added_while_the_only_slot_is_busy_are_not_forgotten,
+    what_was_notified_while_nobody_listened_is_found,
+    without_notifications_the_poll_finds_it,
+    a_row_that_came_too_late_for_every_look_is_swept_up,
 }

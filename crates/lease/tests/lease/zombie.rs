@@ -9,10 +9,12 @@ use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::{Child, ChildStderr, ChildStdin, Command};
 
 use crate::outbox;
-use crate::site::{Delivered, LONG, Site, deliver, script};
+use crate::site::{Delivered, LONG, Mode, Site, deliver, script};
 
 /// Where the worker process finds its database. Without it there is nothing to do.
 const DATABASE: &str = "HOLDFAST_TEST_WORKER_DATABASE";
+/// Set where lanes have the leases.
+const BY_LANE: &str = "HOLDFAST_TEST_WORKER_BY_LANE";
 const LEASE: Duration = Duration::from_millis(500);
 
 /// The other process: this program again, with this one test. It prints `holding ROWS` for a batch,
@@ -20,6 +22,7 @@ const LEASE: Duration = Duration::from_millis(500);
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn worker_process() {
     let Ok(url) = std::env::var(DATABASE) else { return };
+    let mode = if std::env::var_os(BY_LANE).is_some() { Mode::Lane } else { Mode::Row };
     let address = pg::Options::new(url);
     let mut options = Options::new("zombie");
     (options.slots, options.lease) = (1, LEASE);
@@ -30,7 +33,7 @@ async fn worker_process() {
         Verdict::all_done(&batch)
     });
     let pool = pg::Pool::new(&address).unwrap();
-    let worker = Worker::start(&address, pool, outbox::queue("worker"), hold, options).unwrap();
+    let worker = Worker::start(&address, pool, outbox::queue(mode, "worker"), hold, options).unwrap();
     testkit::eventually(LONG, "an outcome", async || {
         worker.counts().done + worker.counts().fenced > 0
     })
@@ -47,7 +50,11 @@ struct Process {
 
 impl Process {
     fn start(site: &Site) -> Process {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        if site.mode == Mode::Lane {
+            command.env(BY_LANE, "1");
+        }
+        let mut child = command
             .args(["--exact", "zombie::worker_process", "--nocapture"])
             .env(DATABASE, &site.address.url)
             .stdin(Stdio::piped())
@@ -73,9 +80,8 @@ impl Process {
 
 const ROWS: &str = "SELECT jsonb_agg(o ORDER BY seq)::text FROM sync_outbox o";
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_process_stopped_past_its_lease_changes_nothing_and_is_counted() {
-    let site = Site::new("sigstop").await;
+async fn a_process_stopped_past_its_lease_changes_nothing_and_is_counted(mode: Mode) {
+    let site = Site::new(mode, "sigstop").await;
     site.add("t", "d", 0..5).await;
     let mut zombie = Process::start(&site);
     zombie.says("holding 5").await;
@@ -93,4 +99,8 @@ async fn a_process_stopped_past_its_lease_changes_nothing_and_is_counted() {
     assert_eq!(before, after, "the zombie changed something");
     assert_eq!((other.counts().done, delivered.len()), (5, 5));
     other.stop().await;
+}
+
+crate::both! {
+    a_process_stopped_past_its_lease_changes_nothing_and_is_counted,
 }

@@ -1,0 +1,274 @@
+//! Statements where the lease stands on the lane.
+//!
+//! A lane's row says whose turn it is. Every claim makes the next `turn`, and `turn` is part of the
+//! key, so that the newest is read first and old versions are never walked.
+//!
+//! A claim is one statement, so that it sees lane and rows at one moment. It takes the lane only if
+//! its turn and token are still those it saw: whoever changes rows of a lane changes its lane row in
+//! the same transaction, and first. So what it read of the rows is still so when it has the lane.
+//!
+//! A lane that has no row is never taken directly, or a claim could miss that another one made the
+//! lane, finished its rows and removed it, all since the claim looked. It is made free first
+//! (`enter`), by a statement of its own. Two of them may make a lane twice: the second is then at
+//! turn 0 below the first, and whoever sees it sees the first too; only the highest turn counts.
+
+use super::{LaneStatements, QUICK};
+use crate::table::{LEASE_EXPIRED, MAX_ATTEMPTS, Table};
+
+/// A table whose lanes have leases.
+pub(super) struct ByLane<'a> {
+    pub(super) table: &'a Table,
+    pub(super) lanes: &'a str,
+}
+
+impl ByLane<'_> {
+    pub(super) fn statements(&self) -> LaneStatements {
+        LaneStatements {
+            enter: self.enter(),
+            renew: self.renew(),
+            settle: self.settle(),
+            prune: self.prune(),
+        }
+    }
+
+    /// A row that may have an outcome, as a CASE, which no index can serve: the rows are named by id,
+    /// and a plan that looked for the state instead would read every row in that state.
+    fn waits(&self) -> String {
+        let Table { status, pending, .. } = self.table;
+        format!("CASE WHEN {status} = '{pending}' THEN true ELSE false END")
+    }
+
+    /// The newest row of the lane asked.
+    fn newest(&self) -> String {
+        let lanes = self.lanes;
+        format!(
+            "SELECT * FROM {lanes} WHERE tenant_id = ask_tenant AND rank = ask_rank AND key = ask_key
+    ORDER BY turn DESC LIMIT 1"
+        )
+    }
+
+    fn enter(&self) -> String {
+        let (lanes, newest) = (self.lanes, self.newest());
+        let (tenant, key) = (self.table.tenant_kind.name(), self.table.key_kind.name());
+        // In order, so that two of them do not wait for each other.
+        format!(
+            "INSERT INTO {lanes} (tenant_id, rank, key)
+SELECT ask_tenant, ask_rank, ask_key FROM (
+  SELECT t::{tenant} AS ask_tenant, r AS ask_rank, k::{key} AS ask_key
+  FROM unnest($1::text[], $2::int4[], $3::text[]) AS u(t, r, k)) a
+WHERE NOT EXISTS ({newest}) AND {QUICK}
+ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
+        )
+    }
+
+    /// Lane and rows are read; the lanes that may be taken are locked, if they are still as they were
+    /// read, and get the next turn with the ids of the rows. Rows that a lost holder had are counted
+    /// an attempt, and those among them that have used theirs up are buried.
+    pub(super) fn claim(&self) -> String {
+        let Table { name, id, status, pending, buried, attempts, due, payload, .. } = self.table;
+        let Table { error_code, error_message, .. } = self.table;
+        let (lanes, newest, waits) = (self.lanes, self.newest(), self.waits());
+        let (asked, of_lane) = (self.table.asked(5), self.table.of_lane());
+        let (order, time, touch) = (self.table.order(), self.table.time(), self.table.touch());
+        let spent = format!("{attempts} + 1 >= $4");
+        let mut also = touch;
+        if let Some(column) = self.table.last_attempt {
+            also += &format!(", {column} = now()");
+        }
+        if let Some(column) = self.table.buried_at {
+            also += &format!(", {column} = CASE WHEN {spent} THEN now() ELSE {column} END");
+        }
+        if let Some(column) = self.table.buried_reason {
+            also +=
+                &format!(", {column} = CASE WHEN {spent} THEN '{MAX_ATTEMPTS}' ELSE {column} END");
+        }
+        format!(
+            "WITH {asked}, lane AS MATERIALIZED (
+  SELECT asked.*, turn AS lane_turn, lease_token AS lane_token, claimed_by AS lane_holder,
+    lease_expires_at AS lane_expires, taken AS lane_taken,
+    turn IS NOT NULL AND (lease_token IS NULL OR lease_expires_at <= now()) AS lane_open
+  FROM asked LEFT JOIN LATERAL ({newest}) l ON true
+), runs AS MATERIALIZED (
+  SELECT r.*, ask_n, row_number() OVER lane_rows AS run_n, lane_open AND bool_and(run_due) OVER lane_rows AS run_open,
+    run_lost AND run_attempts + 1 >= $4 AS run_spent
+  FROM lane CROSS JOIN LATERAL (
+    SELECT {id} AS run_id, {time} AS run_at, {due} AS run_due_at, {attempts} AS run_attempts,
+      {error_code} AS run_error, {status} = '{pending}' AND {due} <= now() AS run_due,
+      coalesce({id} = ANY (lane_taken), false) AS run_lost, {payload}
+    FROM {name} WHERE {of_lane}
+    ORDER BY {order} LIMIT CASE WHEN lane_open THEN ask_take ELSE 1 END) r
+  WINDOW lane_rows AS (PARTITION BY ask_n ORDER BY run_at, run_id)
+), wanted AS MATERIALIZED (
+  SELECT ask_n AS want_n, array_agg(run_id) FILTER (WHERE NOT run_spent) AS want_ids
+  FROM runs WHERE run_open GROUP BY ask_n
+), locked AS MATERIALIZED (
+  SELECT ask_n AS lock_n, ask_tenant, ask_rank, ask_key, lane_turn, want_ids
+  FROM lane JOIN wanted ON want_n = ask_n
+    JOIN {lanes} l ON tenant_id = ask_tenant AND rank = ask_rank AND key = ask_key AND turn = lane_turn
+  WHERE lease_token IS NOT DISTINCT FROM lane_token
+    AND (lease_token IS NULL OR lease_expires_at <= now()) AND {QUICK}
+  FOR UPDATE OF l SKIP LOCKED
+), mine AS (
+  UPDATE {lanes} SET turn = turn + 1, claimed_at = now(), taken = want_ids,
+    lease_token = CASE WHEN want_ids IS NOT NULL THEN $2::uuid END,
+    claimed_by = CASE WHEN want_ids IS NOT NULL THEN $1::text END,
+    lease_expires_at = CASE WHEN want_ids IS NOT NULL THEN now() + $3::int8 * interval '1 ms' END
+  FROM locked WHERE tenant_id = ask_tenant AND rank = ask_rank AND key = ask_key AND turn = lane_turn
+  RETURNING lock_n AS mine_n, turn AS mine_turn
+), lost AS (
+  UPDATE {name} SET
+    {status} = CASE WHEN {spent} THEN '{buried}' ELSE {status} END,
+    {attempts} = {attempts} + 1, {error_code} = '{LEASE_EXPIRED}',
+    {error_message} = 'the lease of ' || lost_holder || ' expired'{also}
+  FROM (SELECT unnest(lane_taken) AS lost_id, lane_holder AS lost_holder
+    FROM locked JOIN lane ON ask_n = lock_n) t
+  WHERE {id} = lost_id AND {waits}
+  RETURNING {spent_now} AS lost_spent
+), counted AS (SELECT count(*) AS lost_rows, count(*) FILTER (WHERE lost_spent) AS lost_spent FROM lost)
+SELECT runs.*, run_id::text AS run_name, counted.*, mine_turn, lane_turn IS NULL AS lane_missing,
+  CASE WHEN run_open AND mine_n IS NOT NULL THEN NOT run_spent END AS taken_live,
+  run_attempts + run_lost::int4 AS taken_attempts,
+  CASE WHEN run_lost THEN '{LEASE_EXPIRED}' ELSE run_error END AS taken_error,
+  CASE WHEN run_n = 1 THEN (extract(epoch FROM
+    CASE WHEN lane_open THEN run_due_at ELSE coalesce(lane_expires, run_due_at) END - now()) * 1000)::float8 END AS run_wait_ms
+FROM runs JOIN lane USING (ask_n) LEFT JOIN mine ON mine_n = ask_n CROSS JOIN counted
+ORDER BY ask_n, run_n",
+            spent_now = format!("{attempts} >= $4"),
+        )
+    }
+
+    /// The lanes that a worker holds, from the parameters `first` and the three that follow.
+    fn held(&self, first: u8, more: &str, names: &str) -> String {
+        let (tenant, key) = (self.table.tenant_kind.name(), self.table.key_kind.name());
+        let [t, r, k, n] = [first, first + 1, first + 2, first + 3];
+        format!(
+            "held AS MATERIALIZED (
+  SELECT held_n::int4, held_tenant::{tenant} AS held_tenant, held_rank, held_key::{key} AS held_key, held_turn{names}
+  FROM unnest(${t}::text[], ${r}::int4[], ${k}::text[], ${n}::int8[]{more})
+    WITH ORDINALITY AS u(held_tenant, held_rank, held_key, held_turn{names}, held_n))"
+        )
+    }
+
+    /// The fence: the lane's turn is the one that was claimed, under this very token.
+    fn fence(&self) -> &'static str {
+        "tenant_id = held_tenant AND rank = held_rank AND key = held_key AND turn = held_turn
+    AND lease_token = $1::uuid"
+    }
+
+    fn renew(&self) -> String {
+        let (lanes, held, fence) = (self.lanes, self.held(3, "", ""), self.fence());
+        format!(
+            "WITH {held}
+UPDATE {lanes} SET lease_expires_at = now() + $2::int8 * interval '1 ms'
+FROM held WHERE {fence} AND {QUICK}"
+        )
+    }
+
+    /// The lanes come first: who has changed the lane row under its token has the lane, and rows of
+    /// no other lane are touched.
+    fn settle(&self) -> String {
+        let Table { name, id, status, buried, due, attempts, .. } = self.table;
+        let Table { error_code, error_message, .. } = self.table;
+        let (lanes, fence, waits) = (self.lanes, self.fence(), self.waits());
+        let (id_type, touch) = (self.table.id_kind.name(), self.table.touch());
+        let held = self.held(2, ", $6::bool[]", ", held_over");
+        let done_at = self.table.done_at.map(|c| format!(", {c} = now()")).unwrap_or_default();
+        let of_done = format!(
+            "{id} = ANY (ARRAY(SELECT said_id FROM said JOIN ours ON our_n = said_n WHERE said_done)) AND {waits}"
+        );
+        let done = match self.table.done {
+            None => format!("DELETE FROM {name} WHERE {of_done}"),
+            Some(done) => {
+                format!("UPDATE {name} SET {status} = '{done}'{done_at}{touch} WHERE {of_done}")
+            }
+        };
+        let mut also = touch;
+        if let Some(column) = self.table.last_attempt {
+            also += &format!(", {column} = now()");
+        }
+        if let Some(column) = self.table.buried_at {
+            also += &format!(", {column} = CASE WHEN why_delay IS NULL THEN now() ELSE {column} END");
+        }
+        if let Some(column) = self.table.buried_reason {
+            also +=
+                &format!(", {column} = CASE WHEN why_delay IS NULL THEN why_reason ELSE {column} END");
+        }
+        format!(
+            "WITH {held}, said AS MATERIALIZED (
+  SELECT said_id::{id_type} AS said_id, said_n, said_done
+  FROM unnest($9::text[], $10::int4[], $11::bool[]) AS u(said_id, said_n, said_done)
+), kept AS MATERIALIZED (
+  SELECT kept_n, array_agg(kept_id::{id_type}) AS kept_ids
+  FROM unnest($7::text[], $8::int4[]) AS u(kept_id, kept_n) GROUP BY kept_n
+), freed AS (
+  UPDATE {lanes} SET taken = kept_ids,
+    lease_token = CASE WHEN kept_n IS NOT NULL THEN lease_token END,
+    claimed_by = CASE WHEN kept_n IS NOT NULL THEN claimed_by END,
+    lease_expires_at = CASE WHEN kept_n IS NOT NULL THEN lease_expires_at END
+  FROM held LEFT JOIN kept ON kept_n = held_n
+  WHERE NOT held_over AND {fence}
+  RETURNING held_n
+), over AS (
+  DELETE FROM {lanes} USING held WHERE held_over AND {fence}
+  RETURNING held_n
+), ours AS MATERIALIZED (
+  SELECT held_n AS our_n FROM freed UNION ALL SELECT held_n FROM over
+), done AS (
+  {done}
+  RETURNING 1
+), failed AS (
+  UPDATE {name} SET {attempts} = {attempts} + 1, {error_code} = why_code, {error_message} = why_message,
+    {status} = CASE WHEN why_delay IS NULL THEN '{buried}' ELSE {status} END,
+    {due} = CASE WHEN why_delay IS NULL THEN {due} ELSE now() + why_delay * interval '1 ms' END{also}
+  FROM unnest($12::text[], $13::int8[], $14::text[], $15::text[], $16::text[])
+      AS w(why_id, why_delay, why_reason, why_code, why_message)
+    JOIN said ON said_id = why_id::{id_type} JOIN ours ON our_n = said_n
+  WHERE {id} = said_id AND {waits}
+  RETURNING 1
+)
+SELECT (SELECT count(*) FROM done) + (SELECT count(*) FROM failed)
+  + (SELECT count(*) FROM said JOIN ours ON our_n = said_n
+     WHERE NOT said_done AND said_id <> ALL (($12::text[])::{id_type}[]))"
+        )
+    }
+
+    pub(super) fn abandon(&self) -> String {
+        let (lanes, asked, newest) = (self.lanes, self.table.asked(3), self.newest());
+        format!(
+            "WITH {asked}, mine AS MATERIALIZED (
+  SELECT l.*, cardinality(taken) AS n FROM asked CROSS JOIN LATERAL ({newest}) l
+  WHERE claimed_by = $1::text AND lease_token = $2::uuid
+), back AS (
+  UPDATE {lanes} l SET lease_token = NULL, claimed_by = NULL, lease_expires_at = NULL, taken = NULL
+  FROM mine m
+  WHERE l.tenant_id = m.tenant_id AND l.rank = m.rank AND l.key = m.key AND l.turn = m.turn
+    AND l.lease_token = $2::uuid
+  RETURNING m.n)
+SELECT coalesce(sum(n), 0)::int8 FROM back"
+        )
+    }
+
+    fn prune(&self) -> String {
+        let lanes = self.lanes;
+        format!(
+            "DELETE FROM {lanes} WHERE lease_token IS NULL AND ctid = ANY (ARRAY(
+  SELECT ctid FROM {lanes}
+  WHERE lease_token IS NULL AND claimed_at < now() - $1::int8 * interval '1 ms'
+  LIMIT $2 FOR UPDATE SKIP LOCKED))"
+        )
+    }
+
+    pub(super) fn stats(&self) -> String {
+        let Table { name, id, status, pending, due, .. } = self.table;
+        let (lanes, unfinished) = (self.lanes, self.table.unfinished());
+        let free = format!("{status} = '{pending}' AND held_id IS NULL");
+        format!(
+            "SELECT count(*) FILTER (WHERE {free}), count(*) FILTER (WHERE {free} AND {due} <= now()),
+  count(held_id),
+  coalesce(extract(epoch FROM now() - min({due}) FILTER (WHERE {free} AND {due} <= now())), 0)::float8
+FROM {name} LEFT JOIN (SELECT unnest(taken) AS held_id FROM {lanes} WHERE lease_token IS NOT NULL) h
+  ON held_id = {id}
+WHERE {unfinished}"
+        )
+    }
+}
