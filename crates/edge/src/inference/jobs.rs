@@ -5,7 +5,7 @@ use std::time::Duration;
 use api::tokens::Tenants;
 use event::id::{InferenceResultId, MediaId, TenantId};
 use jiff::Timestamp;
-use lease::{Kind, Queue, Table};
+use lease::{Kind, Lease, Queue, RowLease, Table};
 use serde::Serialize;
 use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
@@ -61,15 +61,17 @@ pub(super) fn queue() -> Queue<Job> {
         at: None,
         status: "status",
         pending: "pending",
-        claimed: "claimed",
-        sending: None,
         done: None,
         buried: "dlq",
         unfinished: None,
-        token: "lease_token",
-        holder: "claimed_by",
-        held_since: "claimed_at",
-        expires: "lease_expires_at",
+        lease: Lease::Row(RowLease {
+            claimed: "claimed",
+            sending: None,
+            token: "lease_token",
+            holder: "claimed_by",
+            held_since: "claimed_at",
+            expires: "lease_expires_at",
+        }),
         attempts: "attempt_count",
         due: "next_attempt_at",
         last_attempt: Some("last_attempt_at"),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use bus::Message;
 use bytes::Bytes;
-use lease::{Kind, Queue, Table};
+use lease::{Kind, Lease, Queue, RowLease, Table};
 use tokio_postgres::Row;
 use tokio_postgres::types::Json;
 use uuid::Uuid;
@@ -35,15 +35,17 @@ fn table() -> Table {
         at: Some("created_at"),
         status: "status",
         pending: "PENDING",
-        claimed: "IN_PROGRESS",
-        sending: None,
         done: Some("SENT"),
         buried: "FAILED",
         unfinished: None,
-        token: "lease_token",
-        holder: "locked_by",
-        held_since: "locked_at",
-        expires: "lock_expires_at",
+        lease: Lease::Row(RowLease {
+            claimed: "IN_PROGRESS",
+            sending: None,
+            token: "lease_token",
+            holder: "locked_by",
+            held_since: "locked_at",
+            expires: "lock_expires_at",
+        }),
         attempts: "retry_count",
         due: "available_at",
         last_attempt: None,
