@@ -151,6 +151,8 @@ async fn sweep(
     sweep.pending().await?;
     sweep.compare().await?;
     sweep.uploads().await?;
+    // At once, so that the next one need not wait for the connection's end; which would do as well.
+    let _ = lock.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
     Ok(Some(sweep.report))
 }
 

@@ -133,7 +133,7 @@ async fn killed_at_any_moment_rows_objects_and_events_agree() {
     let expire =
         "UPDATE media_objects SET expires_at = now() - interval '1 s' WHERE status = 'pending'";
     place.site.client().await.execute(expire, &[]).await.unwrap();
-    edge::media::sweep::once(&place.config, false).await.unwrap().unwrap();
+    place.sweep(false).await;
 
     assert!(!stored.is_empty());
     let client = place.site.client().await;

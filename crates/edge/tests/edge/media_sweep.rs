@@ -10,10 +10,10 @@ use crate::site::LONG;
 
 /// Looks only, and then mends; both must have found the same.
 async fn swept(place: &Place) -> Report {
-    let looked = sweep::once(&place.config, true).await.unwrap().unwrap();
-    let done = sweep::once(&place.config, false).await.unwrap().unwrap();
+    let looked = place.sweep(true).await;
+    let done = place.sweep(false).await;
     assert_eq!(looked.counts(), done.counts(), "a dry run tells what a sweep does");
-    let again = sweep::once(&place.config, false).await.unwrap().unwrap();
+    let again = place.sweep(false).await;
     let foreign = Report { foreign: done.foreign, ..Report::default() };
     assert_eq!(again.counts(), foreign.counts(), "{}: a sweep leaves nothing to do", place.name);
     done
@@ -77,8 +77,8 @@ async fn an_object_without_a_row_is_adopted_removed_or_counted() {
         let other = format!("tenants/{}/readme.txt", TenantId::mint());
         place.bucket.put(&other, "text/plain", "x".into()).await.unwrap();
         place.bucket.put("elsewhere/x", "text/plain", "x".into()).await.unwrap();
-        let looked = sweep::once(&place.config, true).await.unwrap().unwrap();
-        let report = sweep::once(&place.config, false).await.unwrap().unwrap();
+        let looked = place.sweep(true).await;
+        let report = place.sweep(false).await;
         assert_eq!(looked, report, "{mode}");
         let found = (report.adopted, report.removed, report.orphans, report.foreign);
         let wanted = match mode {
@@ -213,7 +213,7 @@ async fn an_upload_in_parts_is_mended_wherever_it_was_left() {
         let unknown = format!("tenants/{}/x", TenantId::mint());
         place.bucket.create_upload(&unknown, "image/jpeg").await.unwrap();
 
-        let report = sweep::once(&place.config, false).await.unwrap().unwrap();
+        let report = place.sweep(false).await;
         let found = (report.completed, report.waiting, report.aborted);
         assert_eq!(found, (2, 2, 1), "{}", place.name);
         for media in [&whole, &together] {
@@ -245,7 +245,7 @@ async fn many_rows_and_objects_are_compared_page_by_page() {
             size_bytes, captured_at, 'stored', now()
         FROM media_objects, generate_series(1, 1100) n, unnest(ARRAY['-', 'z']) prefix";
     assert_eq!(place.site.client().await.execute(copies, &[]).await.unwrap(), 2_200);
-    let report = sweep::once(&place.config, false).await.unwrap().unwrap();
+    let report = place.sweep(false).await;
     assert_eq!((report.missing, report.rows, report.objects), (2_200, 2_201, 1));
     assert_eq!(place.number("SELECT count(*) FROM media_objects WHERE status = 'stored'").await, 1);
     edge.stop().await;

@@ -1,8 +1,10 @@
 //! A site with an object store, and a camera that uses it.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use api::tokens::{self, NewToken, Role, Tenants};
+use edge::media::sweep::{self, Report};
 use edge::{Config, Edge};
 use event::id::{BarnId, DeviceId, FarmId, SessionId, TenantId};
 use objects::{Address, Bucket};
@@ -11,7 +13,7 @@ use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 use testkit::EmbeddedStore;
 
-use crate::site::{Site, config, http, start};
+use crate::site::{LONG, Site, config, http, start};
 
 /// A store with a bucket, the site's database, and how an edge is told of both.
 pub(crate) struct Place {
@@ -54,6 +56,18 @@ impl Place {
         let new = NewToken { name: "camera".to_owned(), role, tenants, expires_at: None };
         let (_, token) = tokens::create(&self.site.client().await, &new).await.unwrap();
         token.expose().to_owned()
+    }
+
+    /// Sweeps once. An edge that starts sweeps too, and only one does at a time, so this waits its turn.
+    pub(crate) async fn sweep(&self, dry_run: bool) -> Report {
+        let deadline = Instant::now() + LONG;
+        loop {
+            match sweep::once(&self.config, dry_run).await.unwrap() {
+                Some(report) => return report,
+                None => assert!(Instant::now() < deadline, "another sweep does not end"),
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
 
     /// Objects by key.
