@@ -26,5 +26,5 @@ pub fn acked_row(payload: u64) -> u64 {
 
 /// A row of the cloud's `relay_outbox`, with an envelope of this many bytes.
 pub fn relay_row(envelope: u64) -> u64 {
-    1_060 + envelope.saturating_mul(22) / 10
+    560 + envelope.saturating_mul(11) / 10
 }
