@@ -124,30 +124,52 @@ async fn settle_lanes(
     let kept: Vec<(&str, i32)> =
         kept.iter().filter_map(|(ask, id)| Some((&**id, number(*ask)?))).collect();
     let (kept_ids, kept_lanes): (Vec<&str>, Vec<i32>) = kept.into_iter().unzip();
-    let (mut ids, mut lanes, mut done) = (Vec::new(), Vec::new(), Vec::new());
-    let (mut failed, mut delays, mut reasons) = (Vec::<&str>::new(), Vec::new(), Vec::new());
+    let (mut done, mut done_lanes, mut untried) = (Vec::<&str>::new(), Vec::new(), Vec::new());
+    let (mut failed, mut failed_lanes) = (Vec::<&str>::new(), Vec::new());
+    let (mut delays, mut reasons) = (Vec::<Option<i64>>::new(), Vec::<Option<&str>>::new());
     let (mut codes, mut messages) = (Vec::<&str>::new(), Vec::<&str>::new());
     for settle in settles {
         let Some(lane) = number(settle.ask) else { continue };
-        ids.push(&*settle.id);
-        lanes.push(lane);
-        done.push(settle.outcome == Outcome::Done);
         let (delay, reason, code, message) = match &settle.outcome {
-            Outcome::Done | Outcome::NotTried => continue,
+            Outcome::Done => {
+                done.push(&settle.id);
+                done_lanes.push(lane);
+                continue;
+            }
+            Outcome::NotTried => {
+                untried.push(lane);
+                continue;
+            }
             Outcome::Retry { code, message } => {
                 (Some(milliseconds(settle.delay)), None, code, message)
             }
             Outcome::Bury { reason, code, message } => (None, Some(&**reason), code, message),
         };
         failed.push(&settle.id);
+        failed_lanes.push(lane);
         delays.push(delay);
         reasons.push(reason);
         codes.push(code);
         messages.push(message);
     }
-    let parameters: [&(dyn ToSql + Sync); 16] = [
-        &hold.token, &tenants, &ranks, &keys, &turns, &over, &kept_ids, &kept_lanes, &ids, &lanes, &done,
-        &failed, &delays, &reasons, &codes, &messages,
+    let parameters: [&(dyn ToSql + Sync); 17] = [
+        &hold.token,
+        &tenants,
+        &ranks,
+        &keys,
+        &turns,
+        &over,
+        &kept_ids,
+        &kept_lanes,
+        &done,
+        &done_lanes,
+        &failed,
+        &failed_lanes,
+        &delays,
+        &reasons,
+        &codes,
+        &messages,
+        &untried,
     ];
     let client = pool.get().await?;
     let statement = client.prepare_cached(&texts.settle).await?;

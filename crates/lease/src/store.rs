@@ -186,6 +186,9 @@ impl<T> Queue<T> {
 
     fn read_claim(&self, token: Uuid, asks: &[Ask], rows: &[Row]) -> Result<Claim<T>, Error> {
         let by_lane = matches!(self.statements.hold, HoldStatements::Lane(_));
+        let place = |row: &&Row| (row.get::<_, i64>("ask_n"), row.get::<_, i64>("run_n"));
+        let mut rows: Vec<&Row> = rows.iter().collect();
+        rows.sort_by_cached_key(place);
         let nothing = || Found {
             head: None,
             wait: Duration::ZERO,
@@ -216,7 +219,7 @@ impl<T> Queue<T> {
                 found.wait =
                     Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
                 found.head = Some(place.clone());
-                found.missing = by_lane && row.try_get("lane_missing")?;
+                found.missing = by_lane && row.try_get("run_missing")?;
             }
             let Some(live) = row.try_get::<_, Option<bool>>("taken_live")? else {
                 found.more = true;

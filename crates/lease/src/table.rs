@@ -142,7 +142,8 @@ impl Table {
     /// The table of lanes for [`Lease::Lane`], as its definition. `turn` is part of the key, so that
     /// the newest version of a lane is found first, however many old ones a snapshot keeps.
     pub fn lane_table(&self, name: &str) -> String {
-        let (tenant, key, id) = (self.tenant_kind.name(), self.key_kind.name(), self.id_kind.name());
+        let (tenant, key, id) =
+            (self.tenant_kind.name(), self.key_kind.name(), self.id_kind.name());
         let bytes = if self.key_kind == Kind::Text { " COLLATE \"C\"" } else { "" };
         format!(
             "CREATE TABLE {name} (
@@ -157,7 +158,7 @@ impl Table {
     taken            {id}[],
     PRIMARY KEY (tenant_id, rank, key, turn),
     CHECK (num_nulls(lease_token, claimed_by, lease_expires_at, taken) IN (0, 4))
-) WITH (fillfactor = 60)"
+) WITH (fillfactor = 10)"
         )
     }
 

@@ -57,8 +57,7 @@ pub(crate) async fn ready(cloud: &Cloud) -> (u16, String) {
 }
 
 /// How many rows relays hold.
-pub(crate) const HELD: &str =
-    "SELECT coalesce(sum(cardinality(taken)), 0)::int8 FROM relay_lane WHERE lease_token IS NOT NULL";
+pub(crate) const HELD: &str = "SELECT coalesce(sum(cardinality(taken)), 0)::int8 FROM relay_lane WHERE lease_token IS NOT NULL";
 
 pub(crate) async fn outbox_is_empty(site: &Site) {
     eventually(LONG, "the outbox is empty", async || {

@@ -63,7 +63,7 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
 
     /// Lane and rows are read; the lanes that may be taken are locked, if they are still as they were
     /// read, and get the next turn with the ids of the rows. Rows that a lost holder had are counted
-    /// an attempt, and those among them that have used theirs up are buried.
+    /// an attempt, and those among them that have used theirs up are buried. The answer is in no order.
     pub(super) fn claim(&self) -> String {
         let Table { name, id, status, pending, buried, attempts, due, payload, .. } = self.table;
         let Table { error_code, error_message, .. } = self.table;
@@ -89,25 +89,30 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
     turn IS NOT NULL AND (lease_token IS NULL OR lease_expires_at <= now()) AS lane_open
   FROM asked LEFT JOIN LATERAL ({newest}) l ON true
 ), runs AS MATERIALIZED (
-  SELECT r.*, ask_n, row_number() OVER lane_rows AS run_n, lane_open AND bool_and(run_due) OVER lane_rows AS run_open,
-    run_lost AND run_attempts + 1 >= $4 AS run_spent
+  SELECT r.*, ask_n, lane_turn IS NULL AS run_missing
   FROM lane CROSS JOIN LATERAL (
-    SELECT {id} AS run_id, {time} AS run_at, {due} AS run_due_at, {attempts} AS run_attempts,
-      {error_code} AS run_error, {status} = '{pending}' AND {due} <= now() AS run_due,
-      coalesce({id} = ANY (lane_taken), false) AS run_lost, {payload}
+    SELECT {id} AS run_id, {time} AS run_at, row_number() OVER run AS run_n,
+      lane_open AND bool_and({status} = '{pending}' AND {due} <= now()) OVER run AS run_open,
+      coalesce({id} = ANY (lane_taken) AND {spent}, false) AS run_spent,
+      CASE WHEN {id} = ANY (lane_taken) THEN {attempts} + 1 ELSE {attempts} END AS taken_attempts,
+      CASE WHEN {id} = ANY (lane_taken) THEN '{LEASE_EXPIRED}' ELSE {error_code} END AS taken_error,
+      CASE WHEN row_number() OVER run = 1 THEN (extract(epoch FROM
+        CASE WHEN lane_open THEN {due} ELSE coalesce(lane_expires, {due}) END - now()) * 1000)::float8
+      END AS run_wait_ms, {payload}
     FROM {name} WHERE {of_lane}
-    ORDER BY {order} LIMIT CASE WHEN lane_open THEN ask_take ELSE 1 END) r
-  WINDOW lane_rows AS (PARTITION BY ask_n ORDER BY run_at, run_id)
+    WINDOW run AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)
+    LIMIT CASE WHEN lane_open THEN ask_take ELSE 1 END) r
 ), wanted AS MATERIALIZED (
   SELECT ask_n AS want_n, array_agg(run_id) FILTER (WHERE NOT run_spent) AS want_ids
   FROM runs WHERE run_open GROUP BY ask_n
 ), locked AS MATERIALIZED (
   SELECT ask_n AS lock_n, ask_tenant, ask_rank, ask_key, lane_turn, want_ids
-  FROM lane JOIN wanted ON want_n = ask_n
-    JOIN {lanes} l ON tenant_id = ask_tenant AND rank = ask_rank AND key = ask_key AND turn = lane_turn
-  WHERE lease_token IS NOT DISTINCT FROM lane_token
-    AND (lease_token IS NULL OR lease_expires_at <= now()) AND {QUICK}
-  FOR UPDATE OF l SKIP LOCKED
+  FROM lane JOIN wanted ON want_n = ask_n CROSS JOIN LATERAL (
+    SELECT FROM {lanes} l
+    WHERE tenant_id = ask_tenant AND rank = ask_rank AND key = ask_key AND turn = lane_turn
+      AND lease_token IS NOT DISTINCT FROM lane_token
+      AND (lease_token IS NULL OR lease_expires_at <= now()) AND {QUICK}
+    LIMIT 1 FOR UPDATE SKIP LOCKED) l
 ), mine AS (
   UPDATE {lanes} SET turn = turn + 1, claimed_at = now(), taken = want_ids,
     lease_token = CASE WHEN want_ids IS NOT NULL THEN $2::uuid END,
@@ -125,19 +130,16 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
   WHERE {id} = lost_id AND {waits}
   RETURNING {spent_now} AS lost_spent
 ), counted AS (SELECT count(*) AS lost_rows, count(*) FILTER (WHERE lost_spent) AS lost_spent FROM lost)
-SELECT runs.*, run_id::text AS run_name, counted.*, mine_turn, lane_turn IS NULL AS lane_missing,
-  CASE WHEN run_open AND mine_n IS NOT NULL THEN NOT run_spent END AS taken_live,
-  run_attempts + run_lost::int4 AS taken_attempts,
-  CASE WHEN run_lost THEN '{LEASE_EXPIRED}' ELSE run_error END AS taken_error,
-  CASE WHEN run_n = 1 THEN (extract(epoch FROM
-    CASE WHEN lane_open THEN run_due_at ELSE coalesce(lane_expires, run_due_at) END - now()) * 1000)::float8 END AS run_wait_ms
-FROM runs JOIN lane USING (ask_n) LEFT JOIN mine ON mine_n = ask_n CROSS JOIN counted
-ORDER BY ask_n, run_n",
-            spent_now = format!("{attempts} >= $4"),
+SELECT runs.*, run_id::text AS run_name, counted.*, mine_turn,
+  CASE WHEN run_open AND mine_n IS NOT NULL THEN NOT run_spent END AS taken_live
+FROM runs LEFT JOIN mine ON mine_n = ask_n CROSS JOIN counted",
+            spent_now = format_args!("{attempts} >= $4"),
         )
     }
 
-    /// The lanes that a worker holds, from the parameters `first` and the three that follow.
+    /// The lanes that a worker holds, from the parameters `first` and the three that follow. What is
+    /// always true of them makes the planner expect few, and look each up by its key: reading the
+    /// whole table may mean reading every old version that a snapshot keeps.
     fn held(&self, first: u8, more: &str, names: &str) -> String {
         let (tenant, key) = (self.table.tenant_kind.name(), self.table.key_kind.name());
         let [t, r, k, n] = [first, first + 1, first + 2, first + 3];
@@ -145,7 +147,8 @@ ORDER BY ask_n, run_n",
             "held AS MATERIALIZED (
   SELECT held_n::int4, held_tenant::{tenant} AS held_tenant, held_rank, held_key::{key} AS held_key, held_turn{names}
   FROM unnest(${t}::text[], ${r}::int4[], ${k}::text[], ${n}::int8[]{more})
-    WITH ORDINALITY AS u(held_tenant, held_rank, held_key, held_turn{names}, held_n))"
+    WITH ORDINALITY AS u(held_tenant, held_rank, held_key, held_turn{names}, held_n)
+  WHERE held_n > 0 AND held_turn > 0)"
         )
     }
 
@@ -174,7 +177,8 @@ FROM held WHERE {fence} AND {QUICK}"
         let held = self.held(2, ", $6::bool[]", ", held_over");
         let done_at = self.table.done_at.map(|c| format!(", {c} = now()")).unwrap_or_default();
         let of_done = format!(
-            "{id} = ANY (ARRAY(SELECT said_id FROM said JOIN ours ON our_n = said_n WHERE said_done)) AND {waits}"
+            "{id} = ANY (ARRAY(SELECT done_id::{id_type}
+    FROM unnest($9::text[], $10::int4[]) AS u(done_id, done_n) JOIN ours ON our_n = done_n)) AND {waits}"
         );
         let done = match self.table.done {
             None => format!("DELETE FROM {name} WHERE {of_done}"),
@@ -187,17 +191,16 @@ FROM held WHERE {fence} AND {QUICK}"
             also += &format!(", {column} = now()");
         }
         if let Some(column) = self.table.buried_at {
-            also += &format!(", {column} = CASE WHEN why_delay IS NULL THEN now() ELSE {column} END");
+            also +=
+                &format!(", {column} = CASE WHEN why_delay IS NULL THEN now() ELSE {column} END");
         }
         if let Some(column) = self.table.buried_reason {
-            also +=
-                &format!(", {column} = CASE WHEN why_delay IS NULL THEN why_reason ELSE {column} END");
+            also += &format!(
+                ", {column} = CASE WHEN why_delay IS NULL THEN why_reason ELSE {column} END"
+            );
         }
         format!(
-            "WITH {held}, said AS MATERIALIZED (
-  SELECT said_id::{id_type} AS said_id, said_n, said_done
-  FROM unnest($9::text[], $10::int4[], $11::bool[]) AS u(said_id, said_n, said_done)
-), kept AS MATERIALIZED (
+            "WITH {held}, kept AS MATERIALIZED (
   SELECT kept_n, array_agg(kept_id::{id_type}) AS kept_ids
   FROM unnest($7::text[], $8::int4[]) AS u(kept_id, kept_n) GROUP BY kept_n
 ), freed AS (
@@ -220,15 +223,14 @@ FROM held WHERE {fence} AND {QUICK}"
   UPDATE {name} SET {attempts} = {attempts} + 1, {error_code} = why_code, {error_message} = why_message,
     {status} = CASE WHEN why_delay IS NULL THEN '{buried}' ELSE {status} END,
     {due} = CASE WHEN why_delay IS NULL THEN {due} ELSE now() + why_delay * interval '1 ms' END{also}
-  FROM unnest($12::text[], $13::int8[], $14::text[], $15::text[], $16::text[])
-      AS w(why_id, why_delay, why_reason, why_code, why_message)
-    JOIN said ON said_id = why_id::{id_type} JOIN ours ON our_n = said_n
-  WHERE {id} = said_id AND {waits}
+  FROM unnest($11::text[], $12::int4[], $13::int8[], $14::text[], $15::text[], $16::text[])
+      AS w(why_id, why_n, why_delay, why_reason, why_code, why_message)
+    JOIN ours ON our_n = why_n
+  WHERE {id} = why_id::{id_type} AND {waits}
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM done) + (SELECT count(*) FROM failed)
-  + (SELECT count(*) FROM said JOIN ours ON our_n = said_n
-     WHERE NOT said_done AND said_id <> ALL (($12::text[])::{id_type}[]))"
+  + (SELECT count(*) FROM unnest($17::int4[]) AS u(untried_n) JOIN ours ON our_n = untried_n)"
         )
     }
 

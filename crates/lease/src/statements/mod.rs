@@ -67,10 +67,10 @@ pub struct LaneStatements {
     /// Holds lanes longer: token, lease in ms, and the lanes: tenants, ranks, keys, turns.
     pub renew: String,
     /// Outcomes of rows, and the end of the lanes' leases: token; the lanes: tenants, ranks, keys,
-    /// turns, whether nobody will need them again; rows that stay held: ids, and the numbers of their
-    /// lanes in the list before; rows with an outcome: ids, numbers of their lanes, delivered or not;
-    /// of those that failed: ids, delays in ms or null to bury, reasons, codes, messages. One row: how
-    /// many rows were still ours.
+    /// turns, whether nobody will need them again. Rows, each with the number of its lane in that list:
+    /// that stay held: ids, lanes; that are delivered: ids, lanes; that failed: ids, lanes, delays in ms
+    /// or null to bury, reasons, codes, messages; that are given back: lanes. One row: how many rows
+    /// were still ours.
     pub settle: String,
     /// Removes free lanes that nobody has claimed for long: how long in ms, the most lanes.
     pub prune: String,

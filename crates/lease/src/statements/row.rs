@@ -49,7 +49,8 @@ impl ByRow<'_> {
         let Table { attempts, due, payload, .. } = self.table;
         let RowLease { token, holder, held_since, expires, .. } = self.lease;
         let Table { error_code, error_message, .. } = self.table;
-        let (claimable, asked, of_lane) = (self.claimable(), self.table.asked(5), self.table.of_lane());
+        let (claimable, asked, of_lane) =
+            (self.claimable(), self.table.asked(5), self.table.of_lane());
         let (order, time) = (self.table.order(), self.table.time());
         let spent = format!("{status} <> '{pending}' AND {attempts} + 1 >= $4");
         let mut also = self.table.touch();
@@ -102,8 +103,7 @@ impl ByRow<'_> {
 SELECT ask_n::int8, run_id::text AS run_name, run_at, run_n::int8, run_lost,
   CASE WHEN run_n = 1 THEN (extract(epoch FROM run_until - now()) * 1000)::float8 END AS run_wait_ms,
   taken.*
-FROM runs LEFT JOIN taken ON taken_id = run_id
-ORDER BY ask_n, run_n"
+FROM runs LEFT JOIN taken ON taken_id = run_id"
         )
     }
 
@@ -170,7 +170,8 @@ SELECT count(*) FROM back"
     }
 
     fn retry(&self) -> String {
-        let Table { name, id, status, pending, due, attempts, error_code, error_message, .. } = self.table;
+        let Table { name, id, status, pending, due, attempts, error_code, error_message, .. } =
+            self.table;
         let (fence, let_go, id_type) = (self.fence(), self.let_go(), self.table.id_kind.name());
         let last = self.table.last_attempt.map(|c| format!(", {c} = now()")).unwrap_or_default();
         format!(
@@ -184,7 +185,8 @@ WHERE {id} = new_id::{id_type} AND {fence}"
     }
 
     fn bury(&self) -> String {
-        let Table { name, id, status, buried, attempts, error_code, error_message, .. } = self.table;
+        let Table { name, id, status, buried, attempts, error_code, error_message, .. } =
+            self.table;
         let (fence, let_go, id_type) = (self.fence(), self.let_go(), self.table.id_kind.name());
         let mut also = String::new();
         for column in [self.table.last_attempt, self.table.buried_at].into_iter().flatten() {

@@ -54,9 +54,9 @@ fn claim(mark: Option<i64>) -> String {
         ("$3::int8", "60000".to_owned()),
         ("$4", "10".to_owned()),
     ];
-    values
-        .iter()
-        .fold(outbox::table(Mode::Row).statements().claim, |text, (name, value)| text.replace(name, value))
+    values.iter().fold(outbox::table(Mode::Row).statements().claim, |text, (name, value)| {
+        text.replace(name, value)
+    })
 }
 
 #[tokio::test]

@@ -83,7 +83,8 @@ async fn claim(client: &Client, text: &str, worker: &str, token: Uuid) -> Vec<St
     let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<String>>) = (vec![None], vec![None]);
     let parameters: [&(dyn ToSql + Sync); 10] =
         [&worker, &token, &lease, &limit, &tenant, &rank, &key, &at, &mark, &takes];
-    let rows = client.query(text, &parameters).await.unwrap();
+    let mut rows = client.query(text, &parameters).await.unwrap();
+    rows.sort_by_key(|row| row.get::<_, i64>("run_n"));
     let taken = rows.iter().filter(|row| row.get::<_, Option<bool>>("taken_live") == Some(true));
     taken.map(|row| row.get("run_name")).collect()
 }
@@ -104,13 +105,14 @@ async fn settle(
 ) -> i64 {
     let Lane { tenant, rank, key } = Lane::new();
     let (turns, over) = (vec![turn], vec![false]);
-    let lanes = vec![1i32; ids.len()];
-    let done = vec![how == "complete"; ids.len()];
-    let kept_lanes = vec![1i32; kept.len()];
-    let failed = if matches!(how, "retry" | "bury") { ids } else { &[] };
+    let of = |hows: &[&str]| if hows.contains(&how) { ids } else { &[] };
+    let (done, failed, untried) = (of(&["complete"]), of(&["retry", "bury"]), of(&["release"]));
+    let lanes = |of: &[String]| vec![1i32; of.len()];
+    let (kept_lanes, done_lanes, failed_lanes, untried) =
+        (lanes(kept), lanes(done), lanes(failed), lanes(untried));
     let delays = vec![(how == "retry").then_some(5_000i64); failed.len()];
     let words = vec!["word"; failed.len()];
-    let parameters: [&(dyn ToSql + Sync); 16] = [
+    let parameters: [&(dyn ToSql + Sync); 17] = [
         &token,
         &tenant,
         &rank,
@@ -119,14 +121,15 @@ async fn settle(
         &over,
         &kept,
         &kept_lanes,
-        &ids,
-        &lanes,
         &done,
+        &done_lanes,
         &failed,
+        &failed_lanes,
         &delays,
         &words,
         &words,
         &words,
+        &untried,
     ];
     client.query_one(&texts().settle, &parameters).await.unwrap().get(0)
 }
@@ -185,7 +188,10 @@ async fn every_transition_allowed_and_refused() {
     for (state, row, lane) in STATES {
         for action in &actions {
             let id = Uuid::new_v4();
-            site.client.batch_execute("DELETE FROM sync_outbox; DELETE FROM sync_lane").await.unwrap();
+            site.client
+                .batch_execute("DELETE FROM sync_outbox; DELETE FROM sync_lane")
+                .await
+                .unwrap();
             let insert = format!(
                 "INSERT INTO sync_outbox (id, tenant_id, device_id, event_type, payload_json, status,
                    attempt_count, next_attempt_at, failed_at, dlq_reason)
@@ -215,7 +221,9 @@ async fn every_transition_allowed_and_refused() {
                 continue;
             };
             let held = lease.map_or("free".to_owned(), |token| token.to_string());
-            let failed = matches!(action.as_str(), "retry" | "bury") && status != "failed" && !state.ends_with("dead");
+            let failed = matches!(action.as_str(), "retry" | "bury")
+                && status != "failed"
+                && !state.ends_with("dead");
             let code = match attempts {
                 4 | 10 if action == "claim" => lease::LEASE_EXPIRED,
                 _ if failed => "word",
@@ -227,7 +235,8 @@ async fn every_transition_allowed_and_refused() {
                 ("dlq", _) => "word",
                 _ => "-",
             };
-            let later = if state.ends_with("later") || action == "retry" && failed { "t" } else { "f" };
+            let later =
+                if state.ends_with("later") || action == "retry" && failed { "t" } else { "f" };
             assert_eq!(
                 text(&site, SEEN).await,
                 format!("{status} {attempts} {held} {code} {reason} {later}"),
@@ -273,7 +282,10 @@ async fn a_claim_that_looked_too_early_takes_nothing() {
         site.client.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
         let taken = tokio::time::timeout(LONG, late).await.unwrap().unwrap();
         assert_eq!(taken, Vec::<String>::new());
-        assert_eq!(site.number("SELECT count(*) FROM sync_lane WHERE lease_token IS NOT NULL").await, 0);
+        assert_eq!(
+            site.number("SELECT count(*) FROM sync_lane WHERE lease_token IS NOT NULL").await,
+            0
+        );
         assert_eq!(site.number("SELECT sum(attempt_count) FROM sync_outbox").await, 0);
     }
 }
@@ -285,7 +297,8 @@ async fn a_lane_that_was_made_twice_is_claimed_once() {
     let statement = outbox::table(Mode::Lane).statements().claim;
     assert_eq!(claim(&site.client, &statement, "first", OURS).await, ids);
     // What a second maker leaves who looked before the first one was done.
-    let stray = "INSERT INTO sync_lane (tenant_id, rank, key) SELECT tenant_id, rank, key FROM sync_lane";
+    let stray =
+        "INSERT INTO sync_lane (tenant_id, rank, key) SELECT tenant_id, rank, key FROM sync_lane";
     site.client.batch_execute(stray).await.unwrap();
     assert_eq!(claim(&site.client, &statement, "second", OTHERS).await, Vec::<String>::new());
     assert_eq!(settle(&site.client, "complete", OURS, 1, &ids[..2], &ids[2..]).await, 2);
@@ -300,9 +313,8 @@ async fn a_lane_that_was_made_twice_is_claimed_once() {
 async fn idle_lanes_are_removed_and_busy_ones_stay() {
     let site = Site::new(Mode::Lane, "lane_prune").await;
     let ids = three_rows(&site).await;
-    let prune = async |idle: i64| {
-        site.client.execute(&texts().prune, &[&idle, &10i64]).await.unwrap()
-    };
+    let prune =
+        async |idle: i64| site.client.execute(&texts().prune, &[&idle, &10i64]).await.unwrap();
     assert_eq!(prune(3_600_000).await, 0, "it was made just now");
     let statement = outbox::table(Mode::Lane).statements().claim;
     assert_eq!(claim(&site.client, &statement, "first", OURS).await, ids);

@@ -227,7 +227,9 @@ impl Site {
     pub(crate) async fn held_by(&self, worker: &str) -> i64 {
         let held = match self.mode {
             Mode::Row => "SELECT count(*) FROM sync_outbox WHERE claimed_by = $1",
-            Mode::Lane => "SELECT coalesce(sum(cardinality(taken)), 0)::int8 FROM sync_lane WHERE claimed_by = $1",
+            Mode::Lane => {
+                "SELECT coalesce(sum(cardinality(taken)), 0)::int8 FROM sync_lane WHERE claimed_by = $1"
+            }
         };
         self.client.query_one(held, &[&worker]).await.unwrap().get(0)
     }
