@@ -6,6 +6,7 @@ use anyhow::Context;
 use clap::Subcommand;
 use settings::{Key, Section};
 
+use crate::backup;
 use crate::output::say;
 
 /// `holdfast config …`
@@ -47,6 +48,11 @@ const ROLES: &[Role] = &[
         section: cloud::config::SECTION,
         keys: cloud::config::KEYS,
         check: |section| cloud::Config::from_section(section).map(drop),
+    },
+    Role {
+        section: backup::config::SECTION,
+        keys: backup::config::KEYS,
+        check: |section| backup::config::Config::from_section(section).map(drop),
     },
 ];
 

@@ -16,6 +16,7 @@ mod create;
 mod http;
 mod look;
 mod meter;
+mod stored;
 mod told;
 
 pub mod sweep;
@@ -33,6 +34,7 @@ use crate::config::Media as Config;
 
 pub(crate) use http::SERVICE;
 pub(crate) use meter::Meter;
+pub use stored::{StoredObject, stored, stored_count};
 
 /// What the service works with.
 #[derive(Debug, Clone)]

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tokio::time::{MissedTickBehavior, interval};
+use uuid::Uuid;
 
 use super::{Fault, Media};
 use crate::Config;
@@ -22,6 +23,8 @@ use crate::signal::Signal;
 const LOCK: i64 = 0x6d65_6469;
 /// Connections of a sweep.
 const CONNECTIONS: usize = 2;
+/// The most rows and objects that are named.
+pub const MAX_NAMED: usize = 1_000;
 
 /// Why a sweep could not be finished.
 #[derive(Debug, thiserror::Error)]
@@ -68,6 +71,8 @@ pub struct Report {
     pub foreign: u64,
     /// Stored rows whose object is gone.
     pub missing: u64,
+    /// Stored rows whose object has another size: for a person.
+    pub resized: u64,
     /// Missing rows whose object is back.
     pub restored: u64,
     /// Objects of deleted rows.
@@ -80,7 +85,7 @@ pub struct Report {
 
 impl Report {
     /// What was found, by name; without what was only looked at.
-    pub fn counts(&self) -> [(&'static str, u64); 11] {
+    pub fn counts(&self) -> [(&'static str, u64); 12] {
         [
             ("completed", self.completed),
             ("expired", self.expired),
@@ -89,12 +94,55 @@ impl Report {
             ("removed", self.removed),
             ("foreign", self.foreign),
             ("missing", self.missing),
+            ("resized", self.resized),
             ("restored", self.restored),
             ("leftovers", self.leftovers),
             ("aborted", self.aborted),
             ("damaged", self.damaged),
         ]
     }
+}
+
+/// What is the matter with a row or an object.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Matter {
+    /// A stored row without an object.
+    Missing,
+    /// A stored row whose object has another size.
+    Resized,
+    /// A row that is known as missing, and its object is back.
+    Restored,
+    /// An object without a row.
+    Orphan,
+    /// An object without a row that is so young that its row may have just gone, or is about to come.
+    Young,
+    /// An object of a row that was deleted.
+    Leftover,
+    /// An object whose key is none of ours.
+    Foreign,
+}
+
+/// A row and an object that do not agree.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Named {
+    /// What is the matter.
+    pub matter: Matter,
+    /// The row's image, where there is a row.
+    pub media_id: Option<Uuid>,
+    /// The key of both.
+    pub object_key: String,
+    /// Whether this sweep has mended or declared it.
+    pub mended: bool,
+}
+
+/// A sweep's report, with the names of what it found, at most [`MAX_NAMED`].
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+pub struct Swept {
+    /// How much was found.
+    pub report: Report,
+    /// Which.
+    pub named: Vec<Named>,
 }
 
 /// A sweep under way.
@@ -104,6 +152,7 @@ struct Sweep<'a> {
     dry_run: bool,
     now: Timestamp,
     report: Report,
+    named: Vec<Named>,
 }
 
 impl Sweep<'_> {
@@ -112,6 +161,13 @@ impl Sweep<'_> {
         let grace = SignedDuration::try_from(self.media.config.orphan_grace);
         let grace = grace.unwrap_or(SignedDuration::MAX);
         at.is_some_and(|at| self.now.duration_since(at) >= grace)
+    }
+
+    fn name(&mut self, matter: Matter, media_id: Option<Uuid>, object_key: &str, mends: bool) {
+        if self.named.len() < MAX_NAMED {
+            let (object_key, mended) = (object_key.to_owned(), mends && !self.dry_run);
+            self.named.push(Named { matter, media_id, object_key, mended });
+        }
     }
 
     /// A row that makes no event is for a person; a store or database that is away ends the sweep.
@@ -130,6 +186,11 @@ impl Sweep<'_> {
 
 /// Sweeps once. `None` when another replica is at it.
 pub async fn once(config: &Config, dry_run: bool) -> Result<Option<Report>, Error> {
+    Ok(named(config, dry_run).await?.map(|swept| swept.report))
+}
+
+/// Sweeps once, and names what was found. `None` when another replica is at it.
+pub async fn named(config: &Config, dry_run: bool) -> Result<Option<Swept>, Error> {
     let media = Media::new(config.media.as_ref().ok_or(Error::NoStore)?)?;
     sweep(&media, &config.database, dry_run).await
 }
@@ -138,7 +199,7 @@ async fn sweep(
     media: &Media,
     database: &pg::Options,
     dry_run: bool,
-) -> Result<Option<Report>, Error> {
+) -> Result<Option<Swept>, Error> {
     let lock = pg::connect(database).await?;
     // The lock belongs to the connection, so that it goes with a replica that is killed.
     let row = lock.query_one("SELECT pg_try_advisory_lock($1)", &[&LOCK]).await?;
@@ -146,14 +207,14 @@ async fn sweep(
         return Ok(None);
     }
     let pool = pg::Pool::new(&pg::Options { max_connections: CONNECTIONS, ..database.clone() })?;
-    let report = Report::default();
-    let mut sweep = Sweep { media, pool: &pool, dry_run, now: Timestamp::now(), report };
+    let (report, named) = (Report::default(), Vec::new());
+    let mut sweep = Sweep { media, pool: &pool, dry_run, now: Timestamp::now(), report, named };
     sweep.pending().await?;
     sweep.compare().await?;
     sweep.uploads().await?;
     // At once, so that the next one need not wait for the connection's end; which would do as well.
     let _ = lock.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
-    Ok(Some(sweep.report))
+    Ok(Some(Swept { report: sweep.report, named: sweep.named }))
 }
 
 /// Sweeps until told to stop.
@@ -176,7 +237,7 @@ pub(crate) async fn run(
             done = sweep(&media, &database, false) => done,
         };
         match done {
-            Ok(Some(report)) => {
+            Ok(Some(Swept { report, .. })) => {
                 metrics.media.swept(&report);
                 if report.counts().iter().any(|(_, count)| *count > 0) {
                     tracing::info!(?report, "media swept");

@@ -9,8 +9,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::Role;
-use super::folder::Store;
-use super::manifest::Manifest;
+use super::place::{Fetched, Place};
 use super::{restore, tools};
 use crate::output::say;
 
@@ -21,7 +20,7 @@ const TARGET: Duration = Duration::from_secs(5 * 3_600 + 24 * 60);
 pub(crate) struct Args {
     /// Which backup; the newest of the role if not said.
     id: Option<String>,
-    /// The folder with the backups.
+    /// The folder with the backups, or s3.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     from: PathBuf,
     /// Whose backup, where none is named.
@@ -36,7 +35,7 @@ pub(crate) struct Args {
     /// JSON instead of sentences.
     #[arg(long)]
     json: bool,
-    /// The configuration; the role's section is read. The environment wins over it.
+    /// The configuration; the role's section and [backup] are read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
 }
@@ -52,6 +51,8 @@ struct Report {
     tables: usize,
     rows: i64,
     streams: usize,
+    objects: u64,
+    objects_copied: u64,
     steps: Vec<Step>,
     seconds: f64,
     target_seconds: f64,
@@ -68,12 +69,12 @@ struct Step {
 
 /// Runs it.
 pub(super) async fn run(args: Args) -> anyhow::Result<()> {
-    let store = Store::existing(&args.from)?;
-    let folder = store.find(args.id.as_deref(), Some(args.role))?;
-    let manifest = Manifest::read(&folder)?;
+    let begun = Instant::now();
+    let place = Place::existing(&args.from, args.config.as_deref())?;
+    let backup = place.find(args.id.as_deref(), Some(args.role)).await?;
     let server = match &args.server {
         Some(url) => pg::Options::new(url),
-        None => manifest.role.database(args.config.as_deref())?,
+        None => backup.manifest.role.database(args.config.as_deref())?,
     };
     let admin = pg::connect(&server).await?;
     let name = format!("holdfast_drill_{:016x}", rand::random::<u64>());
@@ -81,13 +82,13 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         "make a scratch database; the user needs CREATEDB, or give another --server".to_owned()
     })?;
     let scratch = server.on_database(&name)?;
-    let rehearsed = rehearse(&manifest, &folder, &scratch, args.jobs).await;
+    let rehearsed = rehearse(&backup, begun, &scratch, args.jobs).await;
     pg::whole::drop_database(&admin, &name).await?;
     let report = rehearsed?;
-    let file = write(&store, &report)?;
+    let file = write(&place, &report).await?;
     match args.json {
         true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
-        false => say(&format!("{}\nThe report is {}\n", markdown(&report), file.display()))?,
+        false => say(&format!("{}\nThe report is {file}\n", markdown(&report)))?,
     }
     anyhow::ensure!(
         report.passed,
@@ -101,26 +102,27 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
 }
 
 async fn rehearse(
-    manifest: &Manifest,
-    folder: &std::path::Path,
+    backup: &Fetched,
+    begun: Instant,
     scratch: &pg::Options,
     jobs: u16,
 ) -> anyhow::Result<Report> {
     let at = Timestamp::now();
-    let begun = Instant::now();
+    let manifest = &backup.manifest;
     let mut lap = begun;
     let mut steps = Vec::new();
     let mut done = |step| {
         steps.push(Step { step, seconds: lap.elapsed().as_secs_f64() });
         lap = Instant::now();
     };
+    done("find the backup");
     let mut differences = Vec::new();
-    if let Err(error) = restore::verify(manifest, folder).await {
+    if let Err(error) = restore::verify(backup).await {
         differences.push(format!("{error:#}"));
     }
-    done("check the files");
+    done("check files and objects");
     if differences.is_empty() {
-        match tools::restore(scratch, jobs, &folder.join("database")).await {
+        match tools::restore(scratch, jobs, &backup.folder.join("database")).await {
             Ok(()) => {
                 done("restore the database");
                 differences = restore::compare(manifest, scratch).await?;
@@ -140,6 +142,8 @@ async fn rehearse(
         tables: manifest.tables.len(),
         rows: manifest.tables.values().sum(),
         streams: manifest.ledger.streams.len(),
+        objects: manifest.objects.count,
+        objects_copied: manifest.objects.copied,
         steps,
         seconds: taken.as_secs_f64(),
         target_seconds: TARGET.as_secs_f64(),
@@ -149,15 +153,11 @@ async fn rehearse(
     })
 }
 
-/// Leaves the report, for people and for programs; returns the one for people.
-fn write(store: &Store, report: &Report) -> anyhow::Result<PathBuf> {
-    let folder = store.path.join("reports");
-    std::fs::create_dir_all(&folder)?;
+/// Leaves the report, for people and for programs; returns where the one for people is.
+async fn write(place: &Place, report: &Report) -> anyhow::Result<String> {
     let stem = format!("drill-{}", report.at.strftime("%Y%m%dT%H%M%SZ"));
-    let file = folder.join(format!("{stem}.md"));
-    std::fs::write(folder.join(format!("{stem}.json")), serde_json::to_vec_pretty(report)?)?;
-    std::fs::write(&file, markdown(report))?;
-    Ok(file)
+    place.leave(&format!("{stem}.json"), serde_json::to_vec_pretty(report)?).await?;
+    place.leave(&format!("{stem}.md"), markdown(report).into_bytes()).await
 }
 
 fn markdown(report: &Report) -> String {
@@ -173,12 +173,14 @@ fn markdown(report: &Report) -> String {
     );
     let _ = writeln!(
         text,
-        "The database had {} MiB, the dump has {} MiB: {} tables, {} rows, {} streams.\n",
+        "The database had {} MiB, the dump has {} MiB: {} tables, {} rows, {} streams; {} images, {} of them copied.\n",
         megabytes(report.database_bytes.unsigned_abs()),
         megabytes(report.dump_bytes),
         report.tables,
         report.rows,
-        report.streams
+        report.streams,
+        report.objects,
+        report.objects_copied
     );
     text.push_str("| step | seconds |\n|---|---|\n");
     for step in &report.steps {

@@ -56,6 +56,32 @@ pub(super) struct Unfinished {
     pub(super) under_way: bool,
 }
 
+impl Found {
+    /// The newest backup first.
+    pub(super) fn sort(&mut self) {
+        self.backups.sort_by_key(|one| std::cmp::Reverse((one.finished_at, one.id.clone())));
+        self.unfinished.sort_by(|a, b| a.name.cmp(&b.name));
+    }
+
+    /// A backup, or the newest one of a role.
+    pub(super) fn pick(&self, id: Option<&str>, role: Option<Role>) -> anyhow::Result<&Summary> {
+        let backup = self.backups.iter().find(|one| match id {
+            Some(id) => one.id == id,
+            None => role.is_none_or(|role| one.role == role),
+        });
+        backup.with_context(|| match id {
+            Some(id) => format!("there is no backup {id}: see holdfast backup list"),
+            None => "there is no backup yet: make one with holdfast backup create".to_owned(),
+        })
+    }
+
+    /// The backups of a role that are older, and never the newest.
+    pub(super) fn expired(&self, role: Role, older_than: Timestamp) -> Vec<String> {
+        let of_role = self.backups.iter().filter(|one| one.role == role).skip(1);
+        of_role.filter(|one| one.finished_at < older_than).map(|one| one.id.clone()).collect()
+    }
+}
+
 impl Store {
     /// A store that must be there.
     pub(super) fn existing(path: &Path) -> anyhow::Result<Store> {
@@ -95,23 +121,8 @@ impl Store {
                 }
             }
         }
-        found.backups.sort_by_key(|one| std::cmp::Reverse((one.finished_at, one.id.clone())));
-        found.unfinished.sort_by(|a, b| a.name.cmp(&b.name));
+        found.sort();
         Ok(found)
-    }
-
-    /// The folder of a backup, or of the newest one of a role.
-    pub(super) fn find(&self, id: Option<&str>, role: Option<Role>) -> anyhow::Result<PathBuf> {
-        let found = self.list()?;
-        let backup = found.backups.iter().find(|one| match id {
-            Some(id) => one.id == id,
-            None => role.is_none_or(|role| one.role == role),
-        });
-        let backup = backup.with_context(|| match id {
-            Some(id) => format!("there is no backup {id}: see holdfast backup list"),
-            None => "there is no backup yet: make one with holdfast backup create".to_owned(),
-        })?;
-        Ok(self.path.join(&backup.id))
     }
 
     /// Removes what crashes left; returns their names.
@@ -141,24 +152,19 @@ impl Store {
 
     /// Removes whole backups of a role that are older, and never the newest.
     pub(super) fn prune(&self, role: Role, older_than: Timestamp) -> anyhow::Result<Vec<String>> {
-        let mut removed = Vec::new();
-        let backups = self.list()?.backups;
-        for one in backups.iter().filter(|one| one.role == role).skip(1) {
-            if one.finished_at >= older_than {
-                continue;
-            }
+        let expired = self.list()?.expired(role, older_than);
+        for id in &expired {
             // It stops being a backup before the first file goes.
-            let gone = self.path.join(format!("{}{PARTIAL}", one.id));
-            std::fs::rename(self.path.join(&one.id), &gone)?;
+            let gone = self.path.join(format!("{id}{PARTIAL}"));
+            std::fs::rename(self.path.join(id), &gone)?;
             File::open(&self.path)?.sync_all()?;
             std::fs::remove_dir_all(&gone)?;
-            removed.push(one.id.clone());
         }
-        Ok(removed)
+        Ok(expired)
     }
 }
 
-fn summary(manifest: &Manifest) -> Summary {
+pub(super) fn summary(manifest: &Manifest) -> Summary {
     Summary {
         id: manifest.id.clone(),
         role: manifest.role,
@@ -188,6 +194,7 @@ fn hold(folder: &Path) -> anyhow::Result<Option<File>> {
 }
 
 /// A backup in the making. Dropped before it is finished, it is removed.
+#[derive(Debug)]
 pub(super) struct Partial {
     store: Store,
     id: String,
@@ -288,7 +295,8 @@ mod tests {
         assert!(store.prune(Role::Cloud, days_ago(1)).unwrap().is_empty());
         assert_eq!(store.prune(Role::Edge, days_ago(30)).unwrap(), ["edge-b", "edge-a"]);
         assert!(store.prune(Role::Edge, days_ago(1)).unwrap().is_empty());
-        assert_eq!(store.find(None, None).unwrap(), store.path.join("edge-c"));
-        assert!(store.find(Some("edge-a"), None).is_err());
+        let found = store.list().unwrap();
+        assert_eq!(found.pick(None, None).unwrap().id, "edge-c");
+        assert!(found.pick(Some("edge-a"), None).is_err());
     }
 }

@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Role;
+use super::objects::COPIES;
 use super::progress::Progress;
 
 /// The file's name.
@@ -43,8 +44,20 @@ pub(super) struct Manifest {
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Objects {
     pub(super) mode: String,
+    /// The site's bucket.
+    #[serde(default)]
+    pub(super) bucket: String,
     pub(super) count: u64,
     pub(super) bytes: u64,
+    /// Copies in the backup.
+    #[serde(default)]
+    pub(super) copied: u64,
+    /// Objects that were to be copied and were not there.
+    #[serde(default)]
+    pub(super) missing: u64,
+    /// Objects that were to be copied and are not those that the database knows.
+    #[serde(default)]
+    pub(super) differing: u64,
 }
 
 /// A file of the backup.
@@ -60,12 +73,16 @@ impl Manifest {
     pub(super) fn read(folder: &Path) -> anyhow::Result<Manifest> {
         let path = folder.join(MANIFEST);
         let text = std::fs::read(&path).with_context(|| format!("read {}", path.display()))?;
+        Manifest::parse(&text, &path.display().to_string())
+    }
+
+    /// Reads a manifest's text.
+    pub(super) fn parse(text: &[u8], name: &str) -> anyhow::Result<Manifest> {
         let manifest: Manifest =
-            serde_json::from_slice(&text).with_context(|| format!("read {}", path.display()))?;
+            serde_json::from_slice(text).with_context(|| format!("read {name}"))?;
         anyhow::ensure!(
             manifest.format == FORMAT,
-            "{} has format {}: this version of holdfast reads {FORMAT}",
-            path.display(),
+            "{name} has format {}: this version of holdfast reads {FORMAT}",
             manifest.format
         );
         Ok(manifest)
@@ -94,18 +111,18 @@ impl Manifest {
         let named: BTreeSet<&str> = self.files.iter().map(|file| file.path.as_str()).collect();
         for path in walk(folder)? {
             let relative = relative(folder, &path)?;
-            if relative != MANIFEST && !named.contains(relative.as_str()) {
+            let known = relative == MANIFEST || named.contains(relative.as_str());
+            if !known && !is_copy(&relative) {
                 problems.push(format!("{relative} is not in the manifest"));
             }
         }
         for file in &self.files {
             // A manifest from elsewhere must not lead out of the folder.
-            let plain = file.path.split('/').all(|part| !matches!(part, "" | "." | ".."));
-            if !plain {
+            if !is_plain(&file.path) {
                 problems.push(format!("{:?} is no path inside a backup", file.path));
                 continue;
             }
-            match hash(&folder.join(&file.path), &progress) {
+            match hash(&folder.join(&file.path), Some(&progress)) {
                 Ok((bytes, sha256)) if bytes == file.bytes && sha256 == file.sha256 => {}
                 Ok((bytes, _)) if bytes != file.bytes => problems
                     .push(format!("{} has {bytes} bytes: expected {}", file.path, file.bytes)),
@@ -120,13 +137,15 @@ impl Manifest {
 
 /// Hashes and syncs every file of a folder, and syncs its folders.
 pub(super) fn list_files(folder: &Path) -> anyhow::Result<Vec<Listed>> {
-    let files = walk(folder)?;
+    let mut files = walk(folder)?;
+    // Copied objects are synced, and have their hashes in the list of objects.
+    files.retain(|path| !path.starts_with(folder.join(COPIES)));
     let total = files.iter().filter_map(|path| path.metadata().ok()).map(|meta| meta.len()).sum();
     let progress = Progress::bytes("hashing", total);
     let mut listed = Vec::new();
     let mut folders = BTreeSet::from([folder.to_owned()]);
     for path in files {
-        let (bytes, sha256) = hash(&path, &progress)?;
+        let (bytes, sha256) = hash(&path, Some(&progress))?;
         File::open(&path)?.sync_all()?;
         folders.extend(path.parent().map(Path::to_owned));
         listed.push(Listed { path: relative(folder, &path)?, bytes, sha256 });
@@ -138,13 +157,23 @@ pub(super) fn list_files(folder: &Path) -> anyhow::Result<Vec<Listed>> {
     Ok(listed)
 }
 
-fn relative(folder: &Path, path: &Path) -> anyhow::Result<String> {
+/// Whether a path of a manifest stays inside its folder.
+pub(super) fn is_plain(path: &str) -> bool {
+    path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
+fn is_copy(relative: &str) -> bool {
+    relative.strip_prefix(COPIES).is_some_and(|rest| rest.starts_with('/'))
+}
+
+/// The path inside a folder.
+pub(super) fn relative(folder: &Path, path: &Path) -> anyhow::Result<String> {
     let inside = path.strip_prefix(folder)?;
     Ok(inside.to_str().context("a file's name is not UTF-8")?.to_owned())
 }
 
 /// Every file below a folder but the lock, in order.
-fn walk(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
+pub(super) fn walk(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let mut found = Vec::new();
     let mut folders = vec![folder.to_owned()];
     while let Some(one) = folders.pop() {
@@ -161,7 +190,8 @@ fn walk(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn hash(path: &Path, progress: &Progress) -> std::io::Result<(u64, String)> {
+/// The size and hash of a file.
+pub(super) fn hash(path: &Path, progress: Option<&Progress>) -> std::io::Result<(u64, String)> {
     let mut file = File::open(path)?;
     let mut hasher = Sha256::new();
     let mut buffer = vec![0; CHUNK];
@@ -173,8 +203,14 @@ fn hash(path: &Path, progress: &Progress) -> std::io::Result<(u64, String)> {
         }
         hasher.update(&buffer[..read]);
         bytes += read as u64;
-        progress.add(read as u64);
+        if let Some(progress) = progress {
+            progress.add(read as u64);
+        }
     }
-    let digest: [u8; 32] = hasher.finalize().into();
-    Ok((bytes, digest.iter().map(|byte| format!("{byte:02x}")).collect()))
+    Ok((bytes, hex(&hasher.finalize())))
+}
+
+/// Bytes as text.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

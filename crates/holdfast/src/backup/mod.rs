@@ -4,17 +4,22 @@
 //! any step leaves a whole backup or a leftover that `list` names and `create` removes; dump, counts and ledger are of one
 //! moment. It must not know the tables: the roles' crates read their ledgers.
 
+pub(crate) mod config;
 mod create;
 mod drill;
 mod folder;
 mod manifest;
+mod objects;
+mod place;
 mod progress;
+mod remote;
 mod restore;
 mod show;
 mod tools;
 
 use std::path::PathBuf;
 
+use ::objects::Bucket;
 use clap::{Subcommand, ValueEnum};
 use event::ledger::LedgerSummary;
 use serde::{Deserialize, Serialize};
@@ -25,7 +30,8 @@ pub(crate) enum Command {
     /// Back up a database.
     #[command(after_help = "Examples:
   holdfast backup create --to /srv/backups
-  holdfast backup create --to /srv/backups --role cloud --jobs 4 --keep-days 90")]
+  holdfast backup create --to /srv/backups --role cloud --jobs 4 --keep-days 90
+  holdfast backup create --to s3 --objects copy --config edge.toml")]
     Create(create::Args),
     /// What there is, and what a crash left.
     #[command(after_help = "Examples:
@@ -52,9 +58,12 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ListArgs {
-    /// The folder with the backups.
+    /// The folder with the backups, or s3.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     from: PathBuf,
+    /// The configuration; for s3 its [backup] section is read. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -88,6 +97,17 @@ impl Role {
         Ok(pg::Options { statement_timeout: None, ..options })
     }
 
+    /// The object store of a site, if it has one.
+    fn objects(self, file: Option<&std::path::Path>) -> anyhow::Result<Option<Bucket>> {
+        match self {
+            Role::Edge => {
+                let config = edge::Config::load(file, crate::config::environment)?;
+                Ok(edge::retention::store(&config)?)
+            }
+            Role::Cloud => Ok(None),
+        }
+    }
+
     /// Its ledger, in a transaction's snapshot.
     async fn ledger(
         self,
@@ -105,7 +125,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Create(args) => create::run(args).await,
         Command::List(args) => {
-            let found = folder::Store::existing(&args.from)?.list()?;
+            let place = place::Place::existing(&args.from, args.config.as_deref())?;
+            let found = place.list().await?;
             match args.json {
                 true => crate::output::say(&format!("{}\n", serde_json::to_string_pretty(&found)?)),
                 false => crate::output::say(&show::list(&found)),

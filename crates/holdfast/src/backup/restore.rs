@@ -1,29 +1,34 @@
 //! Checking a backup, and putting it into a database.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
+use ::objects::Bucket;
+use anyhow::Context as _;
 use tokio_postgres::IsolationLevel;
 
 use super::Role;
-use super::folder::Store;
 use super::manifest::Manifest;
-use super::tools;
+use super::place::{Fetched, Place};
+use super::{objects, tools};
 use crate::output::say;
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
     /// Which backup; the newest if not said.
     id: Option<String>,
-    /// The folder with the backups.
+    /// The folder with the backups, or s3.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     from: PathBuf,
+    /// The configuration; for s3 its [backup] section is read. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct RestoreArgs {
     /// Which backup; the newest of the role if not said.
     id: Option<String>,
-    /// The folder with the backups.
+    /// The folder with the backups, or s3.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     from: PathBuf,
     /// The database to restore into: it must be there, and empty.
@@ -41,39 +46,61 @@ pub(crate) struct RestoreArgs {
     /// Tables restored at once.
     #[arg(long, default_value_t = 2, value_parser = clap::value_parser!(u16).range(1..=64))]
     jobs: u16,
+    /// Leave the site's object store alone.
+    #[arg(long)]
+    no_objects: bool,
+    /// The configuration; [edge] says where the object store is, [backup] what s3 is. The environment wins over it.
+    #[arg(long, env = "HOLDFAST_CONFIG")]
+    config: Option<PathBuf>,
 }
 
 /// Runs `verify`.
 pub(super) async fn run_verify(args: VerifyArgs) -> anyhow::Result<()> {
-    let folder = Store::existing(&args.from)?.find(args.id.as_deref(), None)?;
-    let manifest = Manifest::read(&folder)?;
-    let entries = verify(&manifest, &folder).await?;
+    let place = Place::existing(&args.from, args.config.as_deref())?;
+    let backup = place.find(args.id.as_deref(), None).await?;
+    let entries = verify(&backup).await?;
     say(&format!(
-        "{}: {} files with the right hashes, {entries} entries in the dump.\n",
-        manifest.id,
-        manifest.files.len()
+        "{}: {} files and {} copied objects with the right hashes, {entries} entries in the dump.\n",
+        backup.manifest.id,
+        backup.manifest.files.len(),
+        backup.manifest.objects.copied,
     ))
 }
 
 /// Fails with every problem of a backup; returns the entries of its dump.
-pub(super) async fn verify(manifest: &Manifest, folder: &Path) -> anyhow::Result<usize> {
-    let (checked, place) = (manifest.clone(), folder.to_owned());
-    let problems = tokio::task::spawn_blocking(move || checked.check_files(&place)).await??;
+pub(super) async fn verify(backup: &Fetched) -> anyhow::Result<usize> {
+    let (checked, folder) = (backup.manifest.clone(), backup.folder.clone());
+    let mut problems = tokio::task::spawn_blocking(move || checked.check_files(&folder)).await??;
+    if problems.is_empty() {
+        problems = objects::check(backup).await?;
+    }
     anyhow::ensure!(
         problems.is_empty(),
         "{} is damaged: {}; restore another one, and make a new backup",
-        manifest.id,
+        backup.manifest.id,
         problems.join("; ")
     );
-    tools::contents(&folder.join("database")).await
+    tools::contents(&backup.folder.join("database")).await
+}
+
+/// The site's store, where a backup has something to put there.
+fn site_store(args: &RestoreArgs, manifest: &Manifest) -> anyhow::Result<Option<Bucket>> {
+    if args.no_objects || manifest.objects.copied == 0 {
+        return Ok(None);
+    }
+    let store = manifest.role.objects(args.config.as_deref());
+    let said = "the backup holds objects: give --config with the [edge] section that says where they go, or --no-objects";
+    store.context(said)?.context(said).map(Some)
 }
 
 /// Runs `restore`.
 pub(super) async fn run_restore(args: RestoreArgs) -> anyhow::Result<()> {
-    let folder = Store::existing(&args.from)?.find(args.id.as_deref(), Some(args.role))?;
-    let manifest = Manifest::read(&folder)?;
+    let place = Place::existing(&args.from, args.config.as_deref())?;
+    let backup = place.find(args.id.as_deref(), Some(args.role)).await?;
+    let manifest = &backup.manifest;
+    let store = site_store(&args, manifest)?;
     if !args.no_verify {
-        verify(&manifest, &folder).await?;
+        verify(&backup).await?;
     }
     let options = pg::Options::new(&args.into);
     let client = pg::connect(&options).await?;
@@ -86,8 +113,8 @@ pub(super) async fn run_restore(args: RestoreArgs) -> anyhow::Result<()> {
         pg::whole::clear(&client).await?;
     }
     drop(client);
-    tools::restore(&options, args.jobs, &folder.join("database")).await?;
-    let differences = compare(&manifest, &options).await?;
+    tools::restore(&options, args.jobs, &backup.folder.join("database")).await?;
+    let differences = compare(manifest, &options).await?;
     anyhow::ensure!(
         differences.is_empty(),
         "the restored database differs from the manifest: {}",
@@ -102,7 +129,17 @@ pub(super) async fn run_restore(args: RestoreArgs) -> anyhow::Result<()> {
         "{} is restored: {} tables, {rows} rows, the ledger as it was. {next}",
         manifest.id,
         manifest.tables.len()
-    ))
+    ))?;
+    let Some(bucket) = store else { return Ok(()) };
+    let done = objects::put_back(&backup, &bucket).await?;
+    say(&format!("{} objects are put back, {} were there.\n", done.put, done.there))?;
+    anyhow::ensure!(
+        done.others.is_empty(),
+        "the store has another object under {} keys, which were left alone: {}",
+        done.others.len(),
+        done.others.iter().take(10).cloned().collect::<Vec<_>>().join(", ")
+    );
+    Ok(())
 }
 
 /// How a restored database differs from what the manifest says.
@@ -129,6 +166,13 @@ pub(super) async fn compare(
     let extra = tables.keys().filter(|table| !manifest.tables.contains_key(*table));
     differences.extend(extra.map(|table| format!("{table} is not in the manifest")));
     let ledger = manifest.role.ledger(&transaction).await?;
+    if manifest.objects.mode != "none" {
+        let stored = edge::media::stored_count(&transaction, &manifest.objects.bucket).await?;
+        if stored != manifest.objects.count {
+            let expected = manifest.objects.count;
+            differences.push(format!("{stored} images are stored: expected {expected}"));
+        }
+    }
     if ledger != manifest.ledger {
         differences.push("the ledger differs".to_owned());
     }

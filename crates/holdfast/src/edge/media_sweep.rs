@@ -18,7 +18,7 @@ pub(crate) struct Args {
 }
 
 /// What each count means, in the order of the report.
-const MEANINGS: [(&str, &str); 11] = [
+const MEANINGS: [(&str, &str); 12] = [
     ("completed", "uploads that were there and nobody had completed"),
     ("expired", "places whose time was over, removed"),
     ("rejected", "uploads that were not as announced, removed when their time was over"),
@@ -26,6 +26,7 @@ const MEANINGS: [(&str, &str); 11] = [
     ("removed", "objects without a row, removed"),
     ("foreign", "objects that are none of ours, left alone"),
     ("missing", "stored images whose object is gone"),
+    ("resized", "stored images whose object has another size: for a person"),
     ("restored", "missing images whose object is back"),
     ("leftovers", "objects of deleted images, removed"),
     ("aborted", "uploads in parts that nobody knew, aborted"),

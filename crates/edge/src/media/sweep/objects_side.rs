@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 use objects::Listed;
 
-use super::{Error, Sweep};
+use super::{Error, Matter, Sweep};
 use crate::config::Orphans;
 use crate::media::{COLUMNS, Fault, Row, adopt, told};
 use crate::outbox;
@@ -67,17 +67,26 @@ impl Sweep<'_> {
             ("stored", None) => match self.media.bucket.head(&row.object_key).await {
                 Err(objects::Error::NotFound) => {
                     self.report.missing += 1;
+                    self.name(Matter::Missing, Some(row.id), &row.object_key, true);
                     self.change(row, "missing").await
                 }
                 Ok(_) => Ok(()),
                 Err(error) => Err(error.into()),
             },
+            ("stored", Some(object)) if object.size != row.size() => {
+                tracing::error!(media_id = %row.id, "the object of a stored media has another size");
+                self.report.resized += 1;
+                self.name(Matter::Resized, Some(row.id), &row.object_key, false);
+                Ok(())
+            }
             ("missing", Some(object)) if object.size == row.size() => {
                 self.report.restored += 1;
+                self.name(Matter::Restored, Some(row.id), &row.object_key, true);
                 self.change(row, "stored").await
             }
             ("deleted", Some(object)) if self.is_old(row.deleted_at) => {
                 self.report.leftovers += 1;
+                self.name(Matter::Leftover, Some(row.id), &row.object_key, true);
                 if self.dry_run {
                     Ok(())
                 } else {
@@ -119,12 +128,16 @@ impl Sweep<'_> {
     async fn one_orphan(&mut self, object: &Listed) -> Result<(), Error> {
         let Some(told) = adopt::read(&object.key) else {
             self.report.foreign += 1;
+            self.name(Matter::Foreign, None, &object.key, false);
             return Ok(());
         };
         if !self.is_old(object.modified) {
             self.report.orphans += 1;
+            self.name(Matter::Young, None, &object.key, false);
             return Ok(());
         }
+        let mends = self.media.config.orphans != Orphans::Report;
+        self.name(Matter::Orphan, None, &object.key, mends);
         match (self.media.config.orphans, self.dry_run) {
             (Orphans::Report, _) => self.report.orphans += 1,
             (Orphans::Adopt, true) => self.report.adopted += 1,
