@@ -3,6 +3,7 @@
 //! The HTTP API and `holdfast verify` stand on this; docs/spec/verify.md is the contract. It only reads, and sees nothing
 //! outside the given tenants. It must not know the edge. It fails with the database's errors alone.
 
+pub mod bare;
 pub mod states;
 mod summary;
 mod trace;

@@ -22,8 +22,8 @@ pub use digest::{BLOCK_LEN, Digest, block_of, block_range};
 pub use frontier::{Frontier, FrontierError, MAX_ISLANDS, MAX_RANGES, Seen};
 pub use range_set::{FlatError, RangeSet};
 pub use tier::{
-    BlockState, LedgerSummary, MarkState, NodeView, Place, PlaceKind, Ranges, Repair, Repaired,
-    StreamState, StreamSummary,
+    BlockState, HOUR_MS, HourState, LedgerSummary, MarkState, NO_HOUR, NodeView, Place, PlaceKind,
+    Ranges, Repair, Repaired, StreamState, StreamSummary,
 };
 pub use tombstone::{GapReason, Tombstone};
 

@@ -93,6 +93,27 @@ pub struct BlockState {
     pub hash: String,
 }
 
+/// Milliseconds in an hour.
+pub const HOUR_MS: u128 = 3_600_000;
+/// The hour of ids that tell no time.
+pub const NO_HOUR: i64 = -1;
+
+/// Count and hash of the events whose ids were made in one hour.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HourState {
+    /// Whose they are.
+    pub tenant_id: TenantId,
+    /// Hours since 1970 of an id of version 7; [`NO_HOUR`] for other ids.
+    pub hour: i64,
+    /// How many events.
+    pub count: u64,
+    /// The first 8 bytes of each id's MD5, combined by exclusive or, in hexadecimal digits.
+    pub hash: String,
+    /// How many of them have no sequence, where the tier knows.
+    #[serde(default)]
+    pub bare: u64,
+}
+
 /// What is stored under a sequence.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct MarkState {

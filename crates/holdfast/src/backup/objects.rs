@@ -119,7 +119,9 @@ fn write(file: &mut impl std::io::Write, line: &Line) -> anyhow::Result<()> {
 }
 
 /// The lines of a backup's list, one at a time; none where there is no list.
-pub(super) fn lines(folder: &Path) -> anyhow::Result<Box<dyn Iterator<Item = anyhow::Result<Line>>>> {
+pub(super) fn lines(
+    folder: &Path,
+) -> anyhow::Result<Box<dyn Iterator<Item = anyhow::Result<Line>>>> {
     let file = match File::open(folder.join(LIST)) {
         Ok(file) => file,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {

@@ -233,7 +233,9 @@ mod tests {
     fn an_id_tells_when_it_was_begun_and_nothing_else_is_one() {
         let at = made_at("edge-20260201T100000Z-1f3a").unwrap();
         assert_eq!(at.to_string(), "2026-02-01T10:00:00Z");
-        for other in ["reports", "edge-x-1f3a", "node-20260201T100000Z-1f3a", "edge-20260201T100000Z-"] {
+        for other in
+            ["reports", "edge-x-1f3a", "node-20260201T100000Z-1f3a", "edge-20260201T100000Z-"]
+        {
             assert_eq!(made_at(other), None, "{other}");
         }
         let now = Timestamp::now().strftime("%Y%m%dT%H%M%SZ");

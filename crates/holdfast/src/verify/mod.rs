@@ -1,20 +1,27 @@
 //! `holdfast verify`: whether node, edge and cloud hold the same, and bringing them together again.
 //!
+//! Streams by their sequences, events without one by hour and id, images by row and object.
+//!
 //! The rules are `event::ledger`'s, the data the tiers'; this asks in the right order, waits while a repair takes effect, and
 //! prints. docs/spec/verify.md says what is compared and what can be repaired.
 
+mod bare;
 mod check;
+mod media;
 mod show;
 pub(crate) mod tier;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use edge::media::sweep::{Matter, Named};
 use event::id::{NodeId, TenantId};
 use event::ledger::{Repair, Repaired, plan_repair};
 use serde::Serialize;
 
+use self::bare::BareReport;
 use self::check::{Scope, StreamReport, can_be_closed};
+use self::media::MediaReport;
 use self::tier::{TierArgs, Tiers};
 use crate::output::say;
 
@@ -22,6 +29,10 @@ use crate::output::say;
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Different repairs of one stream; each answers what the one before brought to light.
 const MAX_ROUNDS: usize = 10;
+
+const NOT_BARE: &str = "events without a sequence were not compared: that needs both databases, \
+                        with --config and --cloud-config";
+const NOT_MEDIA: &str = "images were not compared with their objects: that needs --config of the site";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -59,9 +70,13 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     streams: Vec<StreamReport>,
-    /// Why a tier was not asked.
-    note: Option<String>,
-    /// Sequences of findings that are more than data in motion.
+    /// Events without a sequence; absent where only one node is looked at, or a tier is asked over HTTP.
+    bare: Option<BareReport>,
+    /// Images; absent likewise, and where the site has no object store.
+    media: Option<MediaReport>,
+    /// Why something was not compared.
+    notes: Vec<String>,
+    /// Sequences, events and images of findings that are more than data in motion.
     wrong: u64,
 }
 
@@ -73,8 +88,31 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         true => repair(&tiers, &scope, &args).await?,
         false => check::check(&tiers, &scope).await?,
     };
-    let wrong = streams.iter().flat_map(StreamReport::wrong).map(|finding| finding.count()).sum();
-    let report = Report { streams, note: tiers.note, wrong };
+    let mut notes: Vec<String> = tiers.note.iter().cloned().collect();
+    let (mut bare, mut media) = (None, None);
+    if args.node.is_none() {
+        bare = bare::check(&tiers, args.tenant).await?;
+        if let Some(found) = &mut bare
+            && args.repair
+        {
+            bare::repair(&tiers, found, args.dry_run).await?;
+        }
+        if bare.is_none() && tiers.cloud.is_some() {
+            notes.push(NOT_BARE.to_owned());
+        }
+        match &tiers.site {
+            Some(site) if site.media.is_some() => {
+                let mend = args.repair && !args.dry_run;
+                media = Some(media::check(site, mend, args.wait).await?);
+            }
+            Some(_) => {}
+            None => notes.push(NOT_MEDIA.to_owned()),
+        }
+    }
+    let mut wrong = streams.iter().flat_map(StreamReport::wrong).map(|one| one.count()).sum();
+    wrong += bare.as_ref().map_or(0, |found| found.missing.len() as u64);
+    wrong += media.as_ref().map_or(0, |found| found.wrong().count() as u64);
+    let report = Report { streams, bare, media, notes, wrong };
     match args.json {
         true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
         false => say(&show::report(&report, args.dry_run))?,
@@ -85,13 +123,21 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
 fn next_step(report: &Report, args: &Args) -> String {
     let mut open = report.streams.iter().flat_map(StreamReport::wrong);
-    let closable = open.any(can_be_closed);
-    let what = format!("{} sequences are not where they should be", report.wrong);
+    let closable = open.any(can_be_closed)
+        || report.bare.as_ref().is_some_and(|found| !found.missing.is_empty())
+        || report.media.as_ref().is_some_and(|found| found.wrong().any(is_mendable));
+    let what =
+        format!("{} sequences, events or images are not where they should be", report.wrong);
     match (closable, args.repair && !args.dry_run) {
         (true, false) => format!("{what}: holdfast verify --repair brings back what can be"),
         (true, true) => format!("{what} yet: what was asked for goes on; look again later"),
         (false, _) => format!("{what}, and no repair closes them: docs/spec/verify.md says why"),
     }
+}
+
+/// Whether the sweep does something about it; what it leaves by configuration it leaves for a person.
+fn is_mendable(found: &Named) -> bool {
+    found.matter != Matter::Resized
 }
 
 /// Repairs, and looks again until nothing is left to do or the time is over.

@@ -2,10 +2,13 @@
 
 use std::fmt::Write as _;
 
+use edge::media::sweep::Matter;
 use event::ledger::{Finding, FindingKind, HeldBy, Repaired};
 
 use super::Report;
+use super::bare::BareReport;
 use super::check::{Held, StreamReport};
+use super::media::MediaReport;
 use crate::table;
 
 /// Findings that are printed of one stream; `--json` has all.
@@ -13,12 +16,63 @@ const SHOWN: usize = 20;
 
 pub(super) fn report(report: &Report, dry_run: bool) -> String {
     let mut text = String::new();
-    if let Some(note) = &report.note {
+    for note in &report.notes {
         let _ = writeln!(text, "Note: {note}\n");
     }
-    if report.streams.is_empty() {
-        return text + "No tier knows any stream yet.\n";
+    text.push_str(&match report.streams.is_empty() {
+        true => "No tier knows any stream yet.\n".to_owned(),
+        false => streams(report, dry_run),
+    });
+    text.push_str(&report.bare.as_ref().map_or_else(String::new, |found| bare(found, dry_run)));
+    text.push_str(&report.media.as_ref().map_or_else(String::new, media));
+    text
+}
+
+fn bare(found: &BareReport, dry_run: bool) -> String {
+    let mut text = format!(
+        "\nEvents without a sequence: {} that the cloud acknowledged, in {} hours, {} of them looked at by id.\n",
+        found.events, found.hours, found.differing_hours
+    );
+    for one in found.missing.iter().take(SHOWN) {
+        let _ = writeln!(text, "  {}: acknowledged, and missing in the cloud", one.event_id);
     }
+    if found.missing.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more: see --json", found.missing.len() - SHOWN);
+    }
+    if found.unchecked > 0 {
+        let _ = writeln!(text, "  {} not comparable any more", found.unchecked);
+    }
+    if found.resent > 0 {
+        let what = if dry_run { "would be done" } else { "done" };
+        let _ = writeln!(text, "  {what}: {} sent to the cloud again", found.resent);
+    }
+    text
+}
+
+fn media(found: &MediaReport) -> String {
+    let mut text =
+        format!("\nImages: {} rows and {} objects compared.\n", found.rows, found.objects);
+    for one in found.findings.iter().take(SHOWN) {
+        let what = match one.matter {
+            Matter::Missing => "a row without its object",
+            Matter::Resized => "the object has another size than its row: a person must look",
+            Matter::Restored => "known as missing, and the object is back",
+            Matter::Orphan => "an object without a row",
+            Matter::Young => "a young object without a row, left alone for now",
+            Matter::Leftover => "an object whose image was deleted",
+            Matter::Foreign => "an object that is none of ours, left alone",
+        };
+        let done = if one.mended { ": done" } else { "" };
+        let _ = writeln!(text, "  {}: {what}{done}", one.object_key);
+    }
+    if found.findings.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more: see --json", found.findings.len() - SHOWN);
+    }
+    text
+}
+
+fn streams(report: &Report, dry_run: bool) -> String {
+    let mut text = String::new();
     let headings =
         ["node", "epoch", "node's head", "edge has", "lost", "cloud has", "lost", "verdict"];
     let mut rows = table::new(&headings, &[2, 3, 4, 5, 6]);

@@ -1,6 +1,7 @@
 //! The two tiers that can be asked: in their database, or over HTTP with a token.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::Context as _;
 use api::tokens::Tenants;
@@ -37,24 +38,32 @@ pub(crate) struct Tiers {
     pub(crate) edge: Tier,
     pub(crate) cloud: Option<Tier>,
     pub(crate) note: Option<String>,
+    /// The site's configuration, where its database is asked.
+    pub(crate) site: Option<edge::Config>,
+    /// How long the cloud remembers event ids, where its database is asked.
+    pub(crate) remembers_for: Duration,
 }
 
 impl TierArgs {
     pub(crate) fn open(&self) -> anyhow::Result<Tiers> {
-        let edge = match &self.edge_url {
-            Some(url) => Tier::Http(Remote::new(url, "HOLDFAST_EDGE_TOKEN")?),
+        let (edge, site) = match &self.edge_url {
+            Some(url) => (Tier::Http(Remote::new(url, "HOLDFAST_EDGE_TOKEN")?), None),
             None => {
                 let file = self.config.as_deref();
                 let config = edge::Config::load(file, crate::config::environment).context(
                     "where the edge is: give --config with an [edge] section, or --edge-url",
                 )?;
-                Tier::Edge(pool(config.database)?)
+                (Tier::Edge(pool(config.database.clone())?), Some(config))
             }
         };
+        let mut remembers_for = Duration::ZERO;
         let (cloud, note) = match &self.cloud_url {
             Some(url) => (Some(Tier::Http(Remote::new(url, "HOLDFAST_CLOUD_TOKEN")?)), None),
             None => match self.cloud_database() {
-                Ok(tier) => (Some(tier), None),
+                Ok((tier, ttl)) => {
+                    remembers_for = ttl;
+                    (Some(tier), None)
+                }
                 Err(error) if self.cloud_config.is_some() => return Err(error),
                 Err(_) => {
                     let note = "the cloud was not asked: give --cloud-url with HOLDFAST_CLOUD_TOKEN, \
@@ -63,13 +72,13 @@ impl TierArgs {
                 }
             },
         };
-        Ok(Tiers { edge, cloud, note })
+        Ok(Tiers { edge, cloud, note, site, remembers_for })
     }
 
-    fn cloud_database(&self) -> anyhow::Result<Tier> {
+    fn cloud_database(&self) -> anyhow::Result<(Tier, Duration)> {
         let file: Option<&Path> = self.cloud_config.as_deref().or(self.config.as_deref());
         let config = cloud::Config::load(file, crate::config::environment)?;
-        Ok(Tier::Cloud(pool(config.database)?))
+        Ok((Tier::Cloud(pool(config.database)?), config.dedupe_ttl))
     }
 }
 
@@ -280,7 +289,7 @@ impl Remote {
         let token = std::env::var(variable)
             .with_context(|| format!("{variable} is not set: make a token with holdfast token"))?;
         let client = reqwest::Client::builder()
-            .timeout(std::time::Duration::from_secs(120))
+            .timeout(Duration::from_secs(120))
             .build()
             .context("make an HTTP client")?;
         Ok(Remote { client, base: url.trim_end_matches('/').to_owned(), token })

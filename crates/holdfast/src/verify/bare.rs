@@ -1,0 +1,148 @@
+//! Events without a sequence: what the edge believes the cloud has, and the cloud lacks.
+//!
+//! Hours are compared by count and hash. A tenant with several sites has more in the cloud than here, so only a look at the ids
+//! tells what is missing: it is done for hours that differ, and the edge's ids are read before the cloud is asked, so that an
+//! acknowledged event that the cloud has not is lost there.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use api::tokens::Tenants;
+use edge::sync::admin::Actor;
+use event::id::{EventId, TenantId};
+use event::ledger::HourState;
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+
+use super::tier::{Tier, Tiers};
+
+/// The most pages of hours, and of one hour's events.
+const MAX_PAGES: usize = 100_000;
+/// The most events that are named; a repair comes back for the rest.
+const MAX_NAMED: usize = 100_000;
+
+/// What was found.
+#[derive(Debug, Clone, Default, Serialize)]
+pub(super) struct BareReport {
+    /// Hours with such events.
+    pub(super) hours: u64,
+    /// Hours in which the tiers do not hold the same.
+    pub(super) differing_hours: u64,
+    /// Such events that the edge holds as acknowledged.
+    pub(super) events: u64,
+    /// Acknowledged so long ago that the cloud need not remember them.
+    pub(super) unchecked: u64,
+    /// What the cloud lacks.
+    pub(super) missing: Vec<Missing>,
+    /// What is sent again, or would be.
+    pub(super) resent: u64,
+}
+
+/// An event that the cloud lacks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub(super) struct Missing {
+    pub(super) tenant_id: TenantId,
+    pub(super) event_id: EventId,
+}
+
+/// Compares them; `None` where a tier cannot be asked for them.
+pub(super) async fn check(
+    tiers: &Tiers,
+    tenant: Option<TenantId>,
+) -> anyhow::Result<Option<BareReport>> {
+    let (Tier::Edge(here), Some(Tier::Cloud(there))) = (&tiers.edge, &tiers.cloud) else {
+        return Ok(None);
+    };
+    let since = remembered_since(tiers.remembers_for);
+    let mut report = BareReport::default();
+    for (tenant, hours) in hours(here, tenant).await? {
+        let names: Vec<i64> = hours.iter().map(|one| one.hour).collect();
+        let mut theirs = BTreeMap::new();
+        for part in names.chunks(cloud::ledger::bare::MAX_HOURS) {
+            let found = cloud::ledger::bare::hours(there, tenant, part).await?;
+            theirs.extend(found.into_iter().map(|one| (one.hour, (one.count, one.hash))));
+        }
+        for ours in hours {
+            report.hours += 1;
+            report.events += ours.bare;
+            if theirs.get(&ours.hour) == Some(&(ours.count, ours.hash)) {
+                continue;
+            }
+            report.differing_hours += 1;
+            one_hour((here, there), (tenant, ours.hour), since, &mut report).await?;
+        }
+    }
+    Ok(Some(report))
+}
+
+async fn hours(
+    here: &pg::Pool,
+    tenant: Option<TenantId>,
+) -> anyhow::Result<BTreeMap<TenantId, Vec<HourState>>> {
+    let tenants = tenant.map_or(Tenants::All, |tenant| Tenants::Only(vec![tenant]));
+    let mut found: BTreeMap<TenantId, Vec<HourState>> = BTreeMap::new();
+    let mut after = None;
+    for _ in 0..MAX_PAGES {
+        let page = edge::ledger::bare::hours(here, &tenants, after).await?;
+        let Some(last) = page.last() else { break };
+        after = Some((last.tenant_id, last.hour));
+        for one in page {
+            found.entry(one.tenant_id).or_default().push(one);
+        }
+    }
+    Ok(found)
+}
+
+async fn one_hour(
+    (here, there): (&pg::Pool, &pg::Pool),
+    (tenant, hour): (TenantId, i64),
+    since: Timestamp,
+    report: &mut BareReport,
+) -> anyhow::Result<()> {
+    let mut after = None;
+    for _ in 0..MAX_PAGES {
+        let page = edge::ledger::bare::acked(here, tenant, hour, after).await?;
+        let Some((last, _)) = page.last() else { break };
+        after = Some(*last);
+        let (recent, old): (Vec<_>, Vec<_>) = page.into_iter().partition(|(_, at)| *at >= since);
+        report.unchecked += old.len() as u64;
+        let recent: Vec<EventId> = recent.into_iter().map(|(event, _)| event).collect();
+        for part in recent.chunks(cloud::ledger::bare::MAX_LOOKED_UP) {
+            let lacking = cloud::ledger::bare::lacking(there, tenant, part).await?;
+            let room = MAX_NAMED.saturating_sub(report.missing.len());
+            let each = lacking.into_iter().take(room);
+            report.missing.extend(each.map(|event_id| Missing { tenant_id: tenant, event_id }));
+        }
+    }
+    Ok(())
+}
+
+fn remembered_since(ttl: Duration) -> Timestamp {
+    let ttl = SignedDuration::try_from(ttl).unwrap_or(SignedDuration::MAX);
+    Timestamp::now().checked_sub(ttl).unwrap_or(Timestamp::MIN)
+}
+
+/// Sends again what the cloud lacks. What was put back is on its way, and not missing any more.
+pub(super) async fn repair(
+    tiers: &Tiers,
+    report: &mut BareReport,
+    dry_run: bool,
+) -> anyhow::Result<()> {
+    let Tier::Edge(here) = &tiers.edge else { return Ok(()) };
+    let actor = Actor::user(&crate::user::this_user());
+    let mut by_tenant: BTreeMap<TenantId, Vec<EventId>> = BTreeMap::new();
+    for one in &report.missing {
+        by_tenant.entry(one.tenant_id).or_default().push(one.event_id);
+    }
+    let most = usize::try_from(edge::ledger::bare::MAX_ACKED).unwrap_or(1);
+    for (tenant, events) in by_tenant {
+        for part in events.chunks(most) {
+            let put_back = edge::ledger::bare::put_back(here, &actor, tenant, part, dry_run);
+            report.resent += put_back.await?;
+        }
+    }
+    if !dry_run {
+        report.missing.clear();
+    }
+    Ok(())
+}
