@@ -96,13 +96,19 @@ async fn whole_life(site: &Site, target: &Target) {
         keys.push(site.image(bytes).await);
     }
     let listed = site.json(true, &["backup", "create", "--to", &place, "--json"]).await;
-    assert_eq!((&listed["objects"]["mode"], &listed["objects"]["count"]), (&json!("list"), &json!(3)));
+    assert_eq!(
+        (&listed["objects"]["mode"], &listed["objects"]["count"]),
+        (&json!("list"), &json!(3))
+    );
     let old = listed["id"].as_str().unwrap().to_owned();
     let copy = ["backup", "create", "--to", &place, "--objects", "copy", "--json"];
     let made = site.json(true, &copy).await;
     assert_eq!((&made["objects"]["copied"], &made["objects"]["bytes"]), (&json!(3), &json!(17)));
     let id = made["id"].as_str().unwrap();
-    assert_eq!(ids(&site.json(true, &["backup", "list", "--from", &place, "--json"]).await).len(), 2);
+    assert_eq!(
+        ids(&site.json(true, &["backup", "list", "--from", &place, "--json"]).await).len(),
+        2
+    );
     let verified = site.run(&["backup", "verify", id, "--from", &place]).await;
     assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
     let drill = site.json(true, &["backup", "drill", id, "--from", &place, "--json"]).await;
@@ -158,7 +164,8 @@ async fn an_image_that_is_gone_or_changed_is_told_and_the_rest_is_backed_up() {
     site.bucket.delete(&gone).await.unwrap();
     site.bucket.replace(&changed, "image/jpeg", b"2x".to_vec().into()).await.unwrap();
     let folder = site.folder.path().join("backups");
-    let copy = ["backup", "create", "--to", folder.to_str().unwrap(), "--objects", "copy", "--json"];
+    let copy =
+        ["backup", "create", "--to", folder.to_str().unwrap(), "--objects", "copy", "--json"];
     let made = site.json(false, &copy).await;
     let counts = ["copied", "missing", "differing"].map(|name| made["objects"][name].clone());
     assert_eq!(counts, [json!(1), json!(1), json!(1)]);
@@ -185,7 +192,10 @@ async fn an_upload_that_is_killed_before_its_manifest_is_no_backup() {
     process.kill().await.unwrap();
     let list = ["backup", "list", "--from", "s3", "--json"];
     let found = site.json(true, &list).await;
-    assert_eq!((&found["backups"], &found["unfinished"][0]["under_way"]), (&json!([]), &json!(true)));
+    assert_eq!(
+        (&found["backups"], &found["unfinished"][0]["under_way"]),
+        (&json!([]), &json!(true))
+    );
     assert!(site.fails(&["backup", "verify", "--from", "s3"]).await.contains("no backup yet"));
     // What is as old as no upload is goes with the next backup; what may be under way stays.
     target.write("edge-20260101T000000Z-0000/database/toc.dat", b"x").await;

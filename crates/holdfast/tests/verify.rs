@@ -37,11 +37,15 @@ async fn an_acknowledged_event_that_the_cloud_lost_is_found_and_sent_again() {
         remembered(&cloud, &site, id).await;
     }
     let found = site.json(true, &check).await;
-    assert_eq!((&found["bare"]["events"], &found["bare"]["differing_hours"]), (&json!(6), &json!(0)));
+    assert_eq!(
+        (&found["bare"]["events"], &found["bare"]["differing_hours"]),
+        (&json!(6), &json!(0))
+    );
 
     // Another site of the tenant, an event that only the journal remembers, one that is too old to tell, one on its way.
     remembered(&cloud, &site, EventId::mint().uuid()).await;
-    let journalled = "INSERT INTO event_journal (tenant_id, occurred_at, event_id, event_type, payload)
+    let journalled =
+        "INSERT INTO event_journal (tenant_id, occurred_at, event_id, event_type, payload)
         VALUES ($1, now(), $2, 'alarm.x', '{}')";
     let forget = "DELETE FROM ingest_dedupe WHERE event_id = $1";
     cloud.execute(journalled, &[&site.tenant.uuid(), &ids[0]]).await.unwrap();
@@ -58,7 +62,8 @@ async fn an_acknowledged_event_that_the_cloud_lost_is_found_and_sent_again() {
     let missing = json!([{"tenant_id": site.tenant, "event_id": ids[3]}]);
     let found = site.json(false, &check).await;
     assert_eq!((&found["bare"]["missing"], &found["wrong"]), (&missing, &json!(1)));
-    let dry = site.json(false, &["verify", "--repair", "--dry-run", "--json", "--wait", "1s"]).await;
+    let dry =
+        site.json(false, &["verify", "--repair", "--dry-run", "--json", "--wait", "1s"]).await;
     assert_eq!((&dry["bare"]["missing"], &dry["bare"]["resent"]), (&missing, &json!(1)));
     let audits = "SELECT count(*) FROM sync_audit WHERE action = 'verify_repair'";
     assert_eq!(site.number(audits).await, 0);
@@ -78,8 +83,7 @@ fn matters(found: &Value) -> Vec<(String, String)> {
     let each = found["media"]["findings"].as_array().unwrap().iter();
     let text = |one: &Value, name: &str| one[name].as_str().unwrap().to_owned();
     let open = each.filter(|one| one["mended"] == false);
-    let mut all: Vec<_> =
-        open.map(|one| (text(one, "matter"), text(one, "object_key"))).collect();
+    let mut all: Vec<_> = open.map(|one| (text(one, "matter"), text(one, "object_key"))).collect();
     all.sort_unstable();
     all
 }
@@ -92,7 +96,10 @@ async fn rows_without_objects_objects_without_rows_and_other_sizes_are_found() {
     assert_eq!(matters(&site.json(true, &check).await), []);
     let missing = site.row(b"gone").await;
     let resized = site.image(b"as it was").await;
-    site.bucket.replace(&resized, "image/jpeg", b"longer than it was".to_vec().into()).await.unwrap();
+    site.bucket
+        .replace(&resized, "image/jpeg", b"longer than it was".to_vec().into())
+        .await
+        .unwrap();
     let orphan = site.key(MediaId::mint());
     site.bucket.put(&orphan, "image/jpeg", b"whose".to_vec().into()).await.unwrap();
     let found = site.json(false, &check).await;

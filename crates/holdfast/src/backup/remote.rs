@@ -131,8 +131,14 @@ impl Remote {
         progress.done();
         let text = serde_json::to_vec_pretty(manifest)?;
         let key = self.key(&manifest.id, MANIFEST);
-        let written = self.bucket.put(&key, "application/json", text.into()).await;
-        written.context("write the manifest")
+        match self.bucket.put(&key, "application/json", text.clone().into()).await {
+            Err(objects::Error::AlreadyThere) => {
+                let there = self.bucket.get(&key, MAX_MANIFEST_BYTES).await?;
+                anyhow::ensure!(there == text, "another manifest is there");
+                Ok(())
+            }
+            written => written.context("write the manifest"),
+        }
     }
 
     /// Writes one file of a backup; returns its size and hash.
@@ -142,7 +148,14 @@ impl Remote {
         path: &str,
         file: &Path,
     ) -> anyhow::Result<(u64, String)> {
-        let sent = self.bucket.put_file(&self.key(id, path), MIME_TYPE, file).await;
+        let key = self.key(id, path);
+        let sent = match self.bucket.put_file(&key, MIME_TYPE, file).await {
+            // Nobody else writes under this id: an answer was lost, and the second attempt met the first.
+            Err(objects::Error::AlreadyThere) => {
+                self.bucket.hash(&key, file.metadata()?.len()).await
+            }
+            sent => sent,
+        };
         let (bytes, sha256) = sent.with_context(|| format!("upload {path}"))?;
         Ok((bytes, super::manifest::hex(&sha256)))
     }

@@ -32,7 +32,8 @@ const MAX_ROUNDS: usize = 10;
 
 const NOT_BARE: &str = "events without a sequence were not compared: that needs both databases, \
                         with --config and --cloud-config";
-const NOT_MEDIA: &str = "images were not compared with their objects: that needs --config of the site";
+const NOT_MEDIA: &str =
+    "images were not compared with their objects: that needs --config of the site";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
@@ -126,8 +127,7 @@ fn next_step(report: &Report, args: &Args) -> String {
     let closable = open.any(can_be_closed)
         || report.bare.as_ref().is_some_and(|found| !found.missing.is_empty())
         || report.media.as_ref().is_some_and(|found| found.wrong().any(is_mendable));
-    let what =
-        format!("{} sequences, events or images are not where they should be", report.wrong);
+    let what = format!("{} sequences, events or images are not where they should be", report.wrong);
     match (closable, args.repair && !args.dry_run) {
         (true, false) => format!("{what}: holdfast verify --repair brings back what can be"),
         (true, true) => format!("{what} yet: what was asked for goes on; look again later"),
