@@ -1,6 +1,6 @@
 //! Private servers under a folder, and links that can be cut.
 //!
-//! Purpose: `holdfast up` and the tests need a Postgres and a Mosquitto that belong to them alone,
+//! Purpose: `holdfast up` and the tests need servers that belong to them alone (Postgres, Mosquitto, RabbitMQ, Kafka),
 //! that can be stopped, killed and started again on the same data, and a network between them that
 //! misbehaves on demand.
 //!
@@ -13,8 +13,10 @@
 //!
 //! It fails with [`Error`].
 
+pub mod certificates;
 mod error;
 mod installed;
+pub mod kafka;
 mod link;
 mod log;
 mod mosquitto;
@@ -23,9 +25,11 @@ mod port;
 mod postgres;
 mod process;
 pub mod rabbitmq;
+mod ready;
 
 pub use error::Error;
 pub use installed::postgres_program;
+pub use kafka::{Kafka, KafkaOptions};
 pub use link::{Link, LinkStats, Mode};
 pub use mosquitto::{Mosquitto, MosquittoOptions, Tls};
 pub use port::free_port;

@@ -15,11 +15,9 @@ use std::io::Read;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
-use tokio::net::TcpStream;
-
-use crate::{Error, Process, installed, log, port};
+use crate::{Error, Process, installed, log, port, ready};
 
 /// Where the package keeps the programs that run as any user.
 const PROGRAMS: &str = "/usr/lib/rabbitmq/bin";
@@ -29,7 +27,6 @@ const USER: &str = "holdfast";
 /// A busy machine of two cores takes 15 seconds.
 const READY_WITHIN: Duration = Duration::from_secs(120);
 const STOP_WITHIN: Duration = Duration::from_secs(30);
-const POLL: Duration = Duration::from_millis(20);
 /// The line the server writes when its port is open and its queues are recovered.
 const RUNNING: &str = "Server startup complete";
 /// How many sets of ports a first start tries; another process may take one between choice and use.
@@ -209,7 +206,10 @@ impl RabbitMq {
         note_pid(&self.folder.join("epmd.pid"), &epmd)?;
         let epmd_addr = SocketAddr::from((Ipv4Addr::LOCALHOST, self.ports.epmd));
         // Without it the server would start one of its own, which nobody ends.
-        wait_ready(&mut epmd, "epmd", &self.log(), async || answers(epmd_addr).await).await?;
+        ready::wait(&mut epmd, "epmd", &self.log(), READY_WITHIN, async || {
+            ready::answers(epmd_addr).await
+        })
+        .await?;
 
         let mut command = std::process::Command::new(Path::new(PROGRAMS).join("rabbitmq-server"));
         command.envs(environment(&self.folder, self.ports));
@@ -218,9 +218,9 @@ impl RabbitMq {
         note_pid(&self.folder.join("pid"), &server)?;
         let log_path = self.log();
         let addr = self.addr();
-        wait_ready(&mut server, "rabbitmq-server", &log_path, async || {
+        ready::wait(&mut server, "rabbitmq-server", &log_path, READY_WITHIN, async || {
             if log::since(&log_path, log_start).contains(RUNNING) {
-                answers(addr).await
+                ready::answers(addr).await
             } else {
                 Err("it has not said that it runs".to_owned())
             }
@@ -348,36 +348,4 @@ fn password(folder: &Path) -> Result<String, Error> {
 
 fn note_pid(path: &Path, process: &Process) -> Result<(), Error> {
     std::fs::write(path, process.pid().to_string()).map_err(Error::file("write", path))
-}
-
-async fn answers(addr: SocketAddr) -> Result<(), String> {
-    TcpStream::connect(addr).await.map(drop).map_err(|error| error.to_string())
-}
-
-/// Waits until `probe` succeeds, the process ends or the time is up.
-async fn wait_ready(
-    process: &mut Process,
-    name: &str,
-    log: &Path,
-    probe: impl AsyncFn() -> Result<(), String>,
-) -> Result<(), Error> {
-    let deadline = Instant::now() + READY_WITHIN;
-    loop {
-        let answered = probe().await;
-        if !process.is_running() {
-            let status = process.wait().await?.to_string();
-            return Err(Error::Failed { program: name.to_owned(), status, output: log::tail(log) });
-        }
-        match answered {
-            Ok(()) => return Ok(()),
-            Err(detail) if Instant::now() >= deadline => {
-                return Err(Error::TooLate {
-                    what: format!("the start of {name}"),
-                    within: READY_WITHIN,
-                    detail: format!("{detail}\n{}", log::tail(log)),
-                });
-            }
-            Err(_) => tokio::time::sleep(POLL).await,
-        }
-    }
 }
