@@ -1,8 +1,21 @@
 //! A batch in a handler's hands.
 
+use std::sync::Arc;
+
 use futures_util::future::BoxFuture;
 
 use crate::{Cause, ConsumeError, Message};
+
+/// Where a message is in Kafka.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Position {
+    /// The topic.
+    pub topic: Arc<str>,
+    /// The partition.
+    pub partition: i32,
+    /// The offset. A caller that keeps offsets itself stores the one after it.
+    pub offset: i64,
+}
 
 /// A message as a consumer gets it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -14,6 +27,8 @@ pub struct Delivery {
     /// True when it was delivered before without a verdict, as far as is known: perhaps it is stored
     /// already.
     pub redelivered: bool,
+    /// Where it is; known on Kafka only.
+    pub position: Option<Position>,
 }
 
 /// The handler's mark on a message.

@@ -359,6 +359,7 @@ impl Consumer for GroupConsumer {
                         message: Message::clone(&item.message),
                         attempts: item.attempts,
                         redelivered: item.redelivered,
+                        position: None,
                     })
                     .collect();
                 let again = deliveries.iter().filter(|delivery| delivery.redelivered).count();

@@ -1,11 +1,11 @@
 //! Publish a batch with confirms; consume a batch and commit after the store has it.
 //!
-//! Purpose: the hop from the relay outbox to the stores of every service that wants a message. Two
-//! implementations keep one contract: [`inline`] (same process, for one machine) and [`rabbitmq`]
-//! (feature `amqp`). `docs/spec/bus.md` is the contract.
+//! Purpose: the hop from the relay outbox to the stores of every service that wants a message. Three
+//! implementations keep one contract: [`inline`] (same process, for one machine), `rabbitmq` (feature
+//! `amqp`) and `kafka` (feature `kafka`). `docs/spec/bus.md` is the contract.
 //!
-//! Promises: a publish that answers `Ok` has been written by every queue bound to the message (RabbitMQ) or
-//! settled by every group bound to it (inline). Nothing is acknowledged before [`Batch::commit`]. A
+//! Promises: a publish that answers `Ok` has been written by every queue bound to the message (RabbitMQ), by
+//! every in-sync replica (Kafka), or settled by every group bound to it (inline). Nothing is acknowledged before [`Batch::commit`]. A
 //! message that fails is retried by itself, a bounded number of times, and then kept as a dead letter with
 //! its bytes untouched. Memory is bounded by windows, prefetch and capacities, not by backlog.
 //!
@@ -19,6 +19,8 @@ mod batch;
 mod dead_letter;
 mod error;
 pub mod inline;
+#[cfg(feature = "kafka")]
+pub mod kafka;
 mod message;
 mod metrics;
 #[cfg(feature = "amqp")]
@@ -28,7 +30,7 @@ pub mod topic;
 
 use futures_util::future::BoxFuture;
 
-pub use batch::{Batch, Committed, Delivery};
+pub use batch::{Batch, Committed, Delivery, Position};
 pub use dead_letter::{
     CauseGroup, DeadLetter, DeadLetters, Death, Filter, Test, by_cause, export_line,
 };

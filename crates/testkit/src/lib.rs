@@ -1,8 +1,9 @@
 //! Dev-only: what the tests of every crate stand on.
 //!
 //! Purpose: one real Postgres per test run with a database per test, one RabbitMQ with a virtual host
-//! per test, one foreign S3 store with a bucket per test, a private Mosquitto per test, the workspace's
-//! own binaries, and waiting for conditions instead of for time.
+//! per test, one Kafka with names of its own per test, one foreign S3 store with a bucket per test, a
+//! private Mosquitto per test, the workspace's own binaries, and waiting for conditions instead of for
+//! time.
 //!
 //! Promises: works under plain `cargo test`, in parallel, as root or not. Nothing it starts outlives
 //! the run by more than half a minute, even when a test binary is killed (`shared.rs` says how).
@@ -15,6 +16,7 @@ mod bins;
 mod broker;
 mod database;
 mod eventually;
+mod kafka;
 mod object_store;
 mod rabbitmq;
 mod run;
@@ -27,6 +29,7 @@ pub use bins::bin;
 pub use broker::{Broker, mosquitto};
 pub use database::{Database, database};
 pub use eventually::{Condition, eventually};
+pub use kafka::{KafkaSite, PrivateKafka, kafka, private_kafka};
 pub use object_store::{EmbeddedStore, foreign_bucket};
 pub use rabbitmq::{PrivateRabbitMq, Vhost, private_rabbitmq, private_rabbitmq_with, rabbitmq};
 pub use rig;

@@ -124,7 +124,12 @@ impl Incoming<'_> {
     }
 
     pub(crate) fn delivery(&self, body: Bytes, redelivered: bool, work_queue: &str) -> Delivery {
-        Delivery { message: self.message(body), attempts: self.attempts(work_queue), redelivered }
+        Delivery {
+            message: self.message(body),
+            attempts: self.attempts(work_queue),
+            redelivered,
+            position: None,
+        }
     }
 
     /// The message as a dead letter.

@@ -1,4 +1,4 @@
-//! A bus of either kind, with two groups bound to it.
+//! A bus of any kind, with two groups bound to it.
 
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -56,7 +56,12 @@ impl DeadLetters for Kept {
 
 enum Letters {
     Inline(Arc<Kept>),
-    RabbitMq { queue: Box<DeadLetterQueue>, _vhost: testkit::Vhost },
+    RabbitMq {
+        queue: Box<DeadLetterQueue>,
+        _vhost: testkit::Vhost,
+    },
+    #[cfg(feature = "kafka")]
+    Kafka(bus::kafka::DeadLetterTopic),
 }
 
 /// A bus with the groups of [`INGEST`] and [`KPI`].
@@ -64,6 +69,12 @@ pub(crate) struct World {
     pub(crate) publisher: Arc<dyn Publisher>,
     pub(crate) ingest: Box<dyn Consumer>,
     pub(crate) kpi: Box<dyn Consumer>,
+    /// Where [`World::message`] is published.
+    pub(crate) exchange: String,
+    /// The name of the group [`INGEST`] in this world.
+    pub(crate) ingest_name: String,
+    /// True when a message that nobody wants is an error.
+    pub(crate) knows_who_wants: bool,
     letters: Letters,
 }
 
@@ -76,7 +87,15 @@ impl World {
             topology().queues.try_into().map(|queues: [WorkQueue; 2]| queues).unwrap();
         let ingest = Box::new(bus.group(ingest.name, ingest.bindings));
         let kpi = Box::new(bus.group(kpi.name, kpi.bindings));
-        World { publisher: Arc::new(bus), ingest, kpi, letters: Letters::Inline(kept) }
+        World {
+            publisher: Arc::new(bus),
+            ingest,
+            kpi,
+            exchange: TELEMETRY.to_owned(),
+            ingest_name: INGEST.to_owned(),
+            knows_who_wants: true,
+            letters: Letters::Inline(kept),
+        }
     }
 
     pub(crate) async fn rabbitmq() -> World {
@@ -95,11 +114,56 @@ impl World {
             ingest: consumer(0),
             kpi: consumer(1),
             publisher,
+            exchange: TELEMETRY.to_owned(),
+            ingest_name: INGEST.to_owned(),
+            knows_who_wants: true,
             letters: Letters::RabbitMq {
                 queue: Box::new(DeadLetterQueue::new(address, TELEMETRY_DLQ)),
                 _vhost: vhost,
             },
         }
+    }
+
+    /// On the shared Kafka, with topics and groups of this test's own; one partition, so that order is total.
+    #[cfg(feature = "kafka")]
+    pub(crate) async fn kafka() -> Option<World> {
+        use bus::kafka::{
+            Cluster, ConsumerOptions, DeadLetterTopic, Group, KafkaConsumer, KafkaPublisher,
+            PublisherOptions, admin,
+        };
+        let site = testkit::kafka().await.unwrap()?;
+        let cluster = Cluster::parse(site.servers()).unwrap();
+        let topics = [TELEMETRY, TELEMETRY_DLQ, ANALYTICS_DLQ]
+            .map(|name| admin::TopicSpec::new(site.name(name), 1, 1));
+        admin::apply(&cluster, &topics).await.unwrap();
+        let publisher = Arc::new(KafkaPublisher::new(cluster.clone(), PublisherOptions::default()));
+        let consumer = |at: usize| {
+            let queue = &topology().queues[at];
+            let here =
+                |binding: &Binding| Binding::new(site.name(&binding.exchange), &binding.pattern);
+            let group = Group {
+                name: site.name(&queue.name),
+                bindings: queue.bindings.iter().map(here).collect(),
+                dead_letter_topic: site.name(&queue.dead_letter_queue),
+                retry: retry(),
+            };
+            let options = ConsumerOptions { batch: 100, prefetch: 200, ..Default::default() };
+            Box::new(KafkaConsumer::new(&cluster, group, Arc::clone(&publisher), options))
+        };
+        Some(World {
+            ingest: consumer(0),
+            kpi: consumer(1),
+            publisher,
+            exchange: site.name(TELEMETRY),
+            ingest_name: site.name(INGEST),
+            knows_who_wants: false,
+            letters: Letters::Kafka(DeadLetterTopic::new(cluster, &site.name(TELEMETRY_DLQ))),
+        })
+    }
+
+    /// Message `n`, as it is published in this world.
+    pub(crate) fn message(&self, n: usize) -> Message {
+        Message { exchange: self.exchange.clone(), ..message(n) }
     }
 
     /// The dead letters of the group [`INGEST`].
@@ -108,6 +172,11 @@ impl World {
             Letters::Inline(kept) => kept.0.lock().unwrap().clone(),
             Letters::RabbitMq { queue, .. } => {
                 queue.list(&Filter::default(), 1000).await.unwrap().letters
+            }
+            #[cfg(feature = "kafka")]
+            Letters::Kafka(topic) => {
+                let listed = topic.list(&Filter::default(), 1000).await.unwrap();
+                listed.into_iter().map(|(letter, _)| letter).collect()
             }
         }
     }

@@ -43,6 +43,9 @@ impl Topic {
     /// Copies of every partition.
     pub const REPLICATION: u16 = 3;
 
+    /// Copies that must be written before a message is confirmed.
+    pub const MIN_IN_SYNC: u16 = 2;
+
     /// The topic of a message.
     ///
     /// Telemetry goes by the words of its tag: one that holds `PRESSURE` goes to pressure, `TEMPERATURE`
@@ -101,6 +104,56 @@ impl Topic {
             Topic::TelemetryFlow | Topic::TelemetryPressure | Topic::TelemetryTemperature => HOUR,
             Topic::Events => 6 * HOUR,
             Topic::Alarms | Topic::Dlq => 12 * HOUR,
+        })
+    }
+}
+
+/// For which cluster the topics are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Profile {
+    /// Three brokers or more.
+    #[default]
+    Production,
+    /// One broker on a laptop: one copy, and few partitions.
+    Dev,
+}
+
+/// How a topic is set up.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct TopicSettings {
+    /// Its name.
+    pub name: &'static str,
+    /// Its partitions.
+    pub partitions: u32,
+    /// Copies of each.
+    pub replication: u16,
+    /// Copies that must be written before a message is confirmed.
+    pub min_in_sync: u16,
+    /// How long messages are kept.
+    pub retention: Duration,
+    /// How long a segment is written before the next one begins.
+    pub segment: Duration,
+}
+
+impl Profile {
+    /// Partitions of a topic on a laptop.
+    const DEV_PARTITIONS: u32 = 8;
+
+    /// How every topic is set up.
+    pub fn topics(self) -> [TopicSettings; 6] {
+        let (partitions, replication, min_in_sync) = match self {
+            Profile::Production => {
+                (Topic::PARTITIONS.get(), Topic::REPLICATION, Topic::MIN_IN_SYNC)
+            }
+            Profile::Dev => (Profile::DEV_PARTITIONS, 1, 1),
+        };
+        Topic::ALL.map(|topic| TopicSettings {
+            name: topic.name(),
+            partitions,
+            replication,
+            min_in_sync,
+            retention: topic.retention(),
+            segment: topic.segment(),
         })
     }
 }
@@ -168,6 +221,20 @@ mod tests {
         }
         assert_eq!(Topic::from_name("scada.l2.other"), None);
         assert_eq!((Topic::PARTITIONS.get(), Topic::REPLICATION), (200, 3));
+    }
+
+    #[test]
+    fn a_laptop_has_the_same_topics_and_one_copy() {
+        let (production, dev) = (Profile::Production.topics(), Profile::Dev.topics());
+        for (production, dev) in production.into_iter().zip(dev) {
+            assert_eq!(
+                (production.partitions, production.replication, production.min_in_sync),
+                (200, 3, 2)
+            );
+            let same =
+                TopicSettings { partitions: 8, replication: 1, min_in_sync: 1, ..production };
+            assert_eq!(dev, same);
+        }
     }
 
     #[test]

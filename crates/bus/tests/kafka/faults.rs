@@ -1,0 +1,120 @@
+//! Brokers that are killed.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
+
+use bus::{About, Message, Publisher as _};
+use testkit::rig::KafkaOptions;
+use tokio::time::timeout;
+
+use crate::world::{LONG, Site, assert_in_order, consume_all};
+
+/// Publishes until it is told to stop, as an outbox does: what failed goes first the next time.
+struct Flow {
+    confirmed: Arc<AtomicUsize>,
+    stop: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<(usize, usize)>,
+}
+
+impl Flow {
+    fn start(site: &Site) -> Flow {
+        let confirmed = Arc::new(AtomicUsize::new(0));
+        let stop = Arc::new(AtomicBool::new(false));
+        let (site, counted, stopped) = (site.clone(), Arc::clone(&confirmed), Arc::clone(&stop));
+        let task = tokio::spawn(async move {
+            let publisher = site.publisher();
+            let (mut sent, mut failures) = (0, 0);
+            let mut left: Vec<Message> = Vec::new();
+            while !stopped.load(Ordering::Acquire) || !left.is_empty() {
+                if left.len() < 100 && !stopped.load(Ordering::Acquire) {
+                    left.extend((sent..sent + 50).map(|n| site.message(n, 20)));
+                    sent += 50;
+                }
+                let batch: Vec<Message> = left.clone();
+                let results =
+                    timeout(LONG, publisher.publish(batch)).await.expect("results in time");
+                let mut again = Vec::new();
+                for (message, result) in left.drain(..).zip(results) {
+                    match result {
+                        Ok(()) => {
+                            counted.fetch_add(1, Ordering::Relaxed);
+                        }
+                        Err(error) => {
+                            assert_eq!(error.about(), About::Destination, "{error}");
+                            failures += 1;
+                            again.push(message);
+                        }
+                    }
+                }
+                left = again;
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+            (sent, failures)
+        });
+        Flow { confirmed, stop, task }
+    }
+
+    async fn moves(&self, more: usize) {
+        let before = self.confirmed.load(Ordering::Relaxed);
+        testkit::eventually(LONG, "confirms", async || {
+            let seen = self.confirmed.load(Ordering::Relaxed);
+            if self.task.is_finished() || seen >= before + more { Ok(()) } else { Err(seen) }
+        })
+        .await
+        .unwrap();
+    }
+
+    /// How many there were, and how many failures.
+    async fn end(self) -> (usize, usize) {
+        self.stop.store(true, Ordering::Release);
+        self.task.await.unwrap()
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_broker_killed_in_the_middle_loses_nothing() {
+    let Some(mut kafka) = testkit::private_kafka(KafkaOptions::default()).await.unwrap() else {
+        return;
+    };
+    let site = Site::on(&kafka.servers(), 4, 1).await;
+    let mut consumer = site.consumer();
+    let flow = Flow::start(&site);
+    flow.moves(500).await;
+    kafka.kill(0).await.unwrap();
+    kafka.restart(0).await.unwrap();
+    flow.moves(500).await;
+    let (count, _) = flow.end().await;
+    let (_, deliveries) = consume_all(&mut consumer, count).await;
+    assert!(deliveries >= count);
+
+    // Away for good, a publish says so, and quickly; consuming just waits.
+    kafka.kill(0).await.unwrap();
+    let publisher = site.publisher();
+    for _ in 0..2 {
+        let results = publisher.publish(vec![site.message(0, 1)]).await;
+        let error = results[0].clone().unwrap_err();
+        assert_eq!(error.about(), About::Destination, "{error}");
+    }
+    assert!(publisher.ready().await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_three_brokers_lost_is_not_noticed() {
+    let options = KafkaOptions { brokers: 3, ..KafkaOptions::default() };
+    let Some(mut kafka) = testkit::private_kafka(options).await.unwrap() else { return };
+    let site = Site::on(&kafka.servers(), 6, 3).await;
+    let mut consumer = site.consumer();
+    let flow = Flow::start(&site);
+    flow.moves(500).await;
+    kafka.kill(1).await.unwrap();
+    flow.moves(1000).await;
+    kafka.restart(1).await.unwrap();
+    flow.moves(200).await;
+    kafka.kill(2).await.unwrap();
+    flow.moves(500).await;
+    let (count, failures) = flow.end().await;
+    assert_eq!(failures, 0, "two of three are enough for a confirm");
+    let (by_key, _) = consume_all(&mut consumer, count).await;
+    assert_in_order(&by_key);
+}

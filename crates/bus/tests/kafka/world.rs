@@ -1,0 +1,163 @@
+//! Topics and a group of one test.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+use std::time::Duration;
+
+use bus::kafka::{
+    Cluster, ConsumerOptions, Group, KafkaConsumer, KafkaPublisher, Offsets, PublisherOptions,
+    admin,
+};
+use bus::{About, Batch, Binding, Consumer as _, Message, Publisher as _, Retry};
+use tokio::time::timeout;
+
+pub(crate) const LONG: Duration = Duration::from_secs(120);
+/// The shortest that a broker allows.
+const SESSION: Duration = Duration::from_secs(6);
+
+/// Where a test publishes and consumes.
+#[derive(Clone)]
+pub(crate) struct Site {
+    pub(crate) cluster: Cluster,
+    pub(crate) topic: String,
+    pub(crate) dlq: String,
+    pub(crate) group: String,
+}
+
+impl Site {
+    /// On the shared broker.
+    pub(crate) async fn shared(partitions: usize) -> Option<Site> {
+        let kafka = testkit::kafka().await.unwrap()?;
+        let site = Site {
+            cluster: Cluster::parse(kafka.servers()).unwrap(),
+            topic: kafka.name("readings"),
+            dlq: kafka.name("dlq"),
+            group: kafka.name("group"),
+        };
+        site.make(partitions, 1).await;
+        Some(site)
+    }
+
+    /// On a cluster of the test's own.
+    pub(crate) async fn on(servers: &str, partitions: usize, replication: usize) -> Site {
+        let site = Site {
+            cluster: Cluster::parse(servers).unwrap(),
+            topic: "readings".to_owned(),
+            dlq: "dlq".to_owned(),
+            group: "group".to_owned(),
+        };
+        site.make(partitions, replication).await;
+        site
+    }
+
+    async fn make(&self, partitions: usize, replication: usize) {
+        let topics = [
+            admin::TopicSpec::new(&self.topic, partitions, replication),
+            admin::TopicSpec::new(&self.dlq, 1, replication),
+        ];
+        admin::apply(&self.cluster, &topics).await.unwrap();
+    }
+
+    pub(crate) fn publisher(&self) -> Arc<KafkaPublisher> {
+        Arc::new(KafkaPublisher::new(self.cluster.clone(), PublisherOptions::default()))
+    }
+
+    pub(crate) fn group(&self) -> Group {
+        Group {
+            name: self.group.clone(),
+            bindings: vec![Binding::new(&self.topic, "reading.#")],
+            dead_letter_topic: self.dlq.clone(),
+            retry: Retry::new([50, 150].map(Duration::from_millis).into(), 3).unwrap(),
+        }
+    }
+
+    pub(crate) fn consumer(&self) -> KafkaConsumer {
+        self.consumer_with(Offsets::Group)
+    }
+
+    pub(crate) fn consumer_with(&self, offsets: Offsets) -> KafkaConsumer {
+        let options = ConsumerOptions {
+            offsets,
+            batch: 50,
+            prefetch: 200,
+            session_timeout: SESSION,
+            ..ConsumerOptions::default()
+        };
+        KafkaConsumer::new(&self.cluster, self.group(), self.publisher(), options)
+    }
+
+    /// Message `n`, one of `keys` keys.
+    pub(crate) fn message(&self, n: usize, keys: usize) -> Message {
+        let mut message = Message::json(
+            &self.topic,
+            "reading.stored",
+            format!("id-{n}"),
+            format!("{{ \"n\":{n} }}"),
+        );
+        message.key = Some(format!("key-{}", n % keys));
+        message
+    }
+}
+
+pub(crate) async fn next(consumer: &mut KafkaConsumer) -> Batch {
+    timeout(LONG, consumer.next()).await.expect("a batch in time").unwrap()
+}
+
+pub(crate) fn ids(batch: &Batch) -> Vec<String> {
+    batch.deliveries().iter().map(|one| one.message.message_id.clone()).collect()
+}
+
+/// Publishes messages as an outbox does: of each key in order, and what failed for a reason of the destination again. Returns how many
+/// failures there were.
+pub(crate) async fn publish_all(
+    publisher: &KafkaPublisher,
+    messages: impl IntoIterator<Item = Message>,
+) -> usize {
+    let mut left: Vec<Message> = messages.into_iter().collect();
+    let mut failures = 0;
+    while !left.is_empty() {
+        let batch: Vec<Message> = left.drain(..left.len().min(200)).collect();
+        let results =
+            timeout(LONG, publisher.publish(batch.clone())).await.expect("results in time");
+        let mut again = Vec::new();
+        for (message, result) in batch.into_iter().zip(results) {
+            if let Err(error) = result {
+                assert_eq!(error.about(), About::Destination, "{error}");
+                failures += 1;
+                again.push(message);
+            }
+        }
+        left.splice(0..0, again);
+    }
+    failures
+}
+
+/// Consumes until every message up to `count` was seen; returns the order in which each key's first came, and how many deliveries there were.
+pub(crate) async fn consume_all(
+    consumer: &mut KafkaConsumer,
+    count: usize,
+) -> (BTreeMap<String, Vec<usize>>, usize) {
+    let mut seen = BTreeSet::new();
+    let mut by_key: BTreeMap<String, Vec<usize>> = BTreeMap::new();
+    let mut deliveries = 0;
+    while seen.len() < count {
+        let batch = next(consumer).await;
+        for one in batch.deliveries() {
+            deliveries += 1;
+            let n: usize = one.message.message_id.strip_prefix("id-").unwrap().parse().unwrap();
+            if seen.insert(n) {
+                by_key.entry(one.message.key.clone().unwrap()).or_default().push(n);
+            }
+        }
+        // A lost commit means that they come again, which the set does not mind.
+        let _ = timeout(LONG, batch.commit()).await.expect("a commit in time");
+    }
+    assert_eq!(seen, (0..count).collect::<BTreeSet<usize>>());
+    (by_key, deliveries)
+}
+
+pub(crate) fn assert_in_order(by_key: &BTreeMap<String, Vec<usize>>) {
+    for (key, numbers) in by_key {
+        assert!(numbers.is_sorted(), "{key}: {numbers:?}");
+    }
+}
