@@ -4,6 +4,7 @@
 //! run, interleaved, and returns [`Row`]s. The table goes to the terminal, the rows to `target/bench.json`. A value below its bar
 //! is said in the table and is not a failure: machines vary. The exit code tells whether everything ran.
 
+mod bus_kafka;
 mod bus_publish;
 mod end_to_end;
 mod event_parse;
@@ -48,6 +49,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("outbox_drain", outbox_drain::run),
     ("retention_claim", retention::run),
     ("bus_publish", bus_publish::run),
+    ("bus_kafka", bus_kafka::run),
 ];
 
 fn main() -> ExitCode {

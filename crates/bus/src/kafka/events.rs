@@ -44,6 +44,11 @@ impl Health {
             Some(RDKafkaErrorCode::AllBrokersDown) => {
                 state.down.get_or_insert_with(Instant::now);
             }
+            // A broker that does not let us in is as good as away; of these the library makes no "all are down".
+            Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL) => {
+                state.down.get_or_insert_with(Instant::now);
+                state.reason = Some(reason.into());
+            }
             Some(_) => state.reason = Some(reason.into()),
             None => {}
         }
@@ -87,10 +92,12 @@ mod tests {
     fn the_reason_is_the_last_that_says_more() {
         let health = Health::default();
         assert!(health.down().is_none() && !health.up());
-        health.error(Some(RDKafkaErrorCode::Authentication), "refused");
+        health.error(Some(RDKafkaErrorCode::BrokerTransportFailure), "refused");
         assert!(health.down().is_none(), "one broker is not all");
         health.error(Some(RDKafkaErrorCode::AllBrokersDown), "1/1 brokers are down");
         assert_eq!(&*health.down().unwrap().1, "refused");
         assert!(health.up() && health.down().is_none());
+        health.error(Some(RDKafkaErrorCode::Authentication), "wrong password");
+        assert_eq!(&*health.down().unwrap().1, "wrong password");
     }
 }

@@ -239,8 +239,12 @@ impl KafkaPublisher {
                 *code = alone.into_iter().next().unwrap_or(*code);
             }
         }
+        // A producer that may write nowhere ends as a whole, and its end says why.
+        let fatal = producer.client().fatal_error().map(|(code, _)| code);
         let results = batch.iter().zip(codes);
-        results.map(|(outgoing, code)| code.map_err(|code| self.failed(code, outgoing))).collect()
+        results
+            .map(|(outgoing, code)| code.map_err(|code| self.failed(fatal.unwrap_or(code), outgoing)))
+            .collect()
     }
 
     async fn send_together(

@@ -105,7 +105,8 @@ async fn only_who_may_gets_in_and_only_as_far_as_it_may() {
     // What they may not is our fault.
     let error = timeout(LONG, consumer(&producer).next()).await.unwrap().unwrap_err();
     assert_eq!(error.about(), About::Us, "a producer that tries to read: {error}");
-    assert!(matches!(refusal(&historian, &site).await, PublishError::Misconfigured(_)));
+    let error = refusal(&historian, &site).await;
+    assert!(matches!(error, PublishError::Misconfigured(_)), "a reader that writes: {error:?}");
     let making = admin::apply(&producer, &[admin::TopicSpec::new("mine", 1, 1)]).await;
     assert!(making.is_err(), "{making:?}");
 
