@@ -1,10 +1,11 @@
 //! A batch in a handler's hands.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures_util::future::BoxFuture;
 
-use crate::{Cause, ConsumeError, Message};
+use crate::{Cause, ConsumeError, Message, PublishError};
 
 /// Where a message is in Kafka.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -63,6 +64,16 @@ pub(crate) trait Settle: Send {
         deliveries: Vec<Delivery>,
         marks: Vec<Mark>,
     ) -> BoxFuture<'static, Result<Committed, ConsumeError>>;
+
+    /// Makes the dead letters among the messages durable before the commit, which then does not do it again. Where a commit
+    /// is the only acknowledgement there is nothing to do before it.
+    fn bury<'a>(
+        &'a mut self,
+        _deliveries: &'a [Delivery],
+        _marks: &'a [Mark],
+    ) -> BoxFuture<'a, Result<(), PublishError>> {
+        Box::pin(std::future::ready(Ok(())))
+    }
 
     /// The batch was dropped: everything in it is to be delivered again.
     fn abandon(self: Box<Self>, deliveries: Vec<Delivery>);
@@ -125,6 +136,34 @@ impl Batch {
         }
     }
 
+    /// For a handler that keeps offsets in its own transaction: sends what is marked to be given up to the dead letters now, and
+    /// returns when it is durable there. Without it a crash after that transaction would lose them, because the offset has moved.
+    ///
+    /// After an error drop the batch, or try again.
+    pub async fn bury(&mut self) -> Result<(), PublishError> {
+        match &mut self.settle {
+            Some(settle) => settle.bury(&self.deliveries, &self.marks).await,
+            None => Ok(()),
+        }
+    }
+
+    /// For the same handler: at which offset each partition of the batch goes on once the batch is stored. That is after its
+    /// last message, or at the first that is marked to come again. Empty elsewhere than on Kafka.
+    pub fn next_offsets(&self) -> BTreeMap<(Arc<str>, i32), i64> {
+        let mut next: BTreeMap<_, (i64, bool)> = BTreeMap::new();
+        for (delivery, mark) in self.deliveries.iter().zip(&self.marks) {
+            let Some(position) = &delivery.position else { continue };
+            let again = matches!(mark, Mark::Retry(_) | Mark::Defer);
+            let id = (Arc::clone(&position.topic), position.partition);
+            let (offset, held) = next.entry(id).or_insert((position.offset, false));
+            if !*held {
+                *held = again;
+                *offset = if again { position.offset } else { position.offset + 1 };
+            }
+        }
+        next.into_iter().map(|(id, (offset, _))| (id, offset)).collect()
+    }
+
     /// Acknowledges the batch: marked messages go where their mark says, the rest is done. Call it
     /// after the store's own commit.
     ///
@@ -150,5 +189,45 @@ impl Drop for Batch {
 impl std::fmt::Debug for Batch {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Batch").field("deliveries", &self.deliveries).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nothing;
+
+    impl Settle for Nothing {
+        fn settle(
+            self: Box<Self>,
+            _deliveries: Vec<Delivery>,
+            _marks: Vec<Mark>,
+        ) -> BoxFuture<'static, Result<Committed, ConsumeError>> {
+            Box::pin(std::future::ready(Ok(Committed::default())))
+        }
+
+        fn abandon(self: Box<Self>, _deliveries: Vec<Delivery>) {}
+    }
+
+    #[test]
+    fn offsets_stop_at_the_first_that_comes_again() {
+        let at = |partition, offset| Delivery {
+            message: Message::json("t", "k", "id", ""),
+            attempts: 0,
+            redelivered: false,
+            position: Some(Position { topic: "t".into(), partition, offset }),
+        };
+        let deliveries = vec![at(0, 4), at(0, 5), at(1, 7), at(1, 8), at(1, 9), at(2, 3)];
+        let mut batch = Batch::new(deliveries, Box::new(Nothing));
+        batch.dead_letter(1, Cause::new("c", "m"));
+        batch.defer(3);
+        batch.retry(5, Cause::new("c", "m"));
+        let next: Vec<_> = batch
+            .next_offsets()
+            .into_iter()
+            .map(|((_, partition), next)| (partition, next))
+            .collect();
+        assert_eq!(next, [(0, 6), (1, 8), (2, 3)]);
     }
 }

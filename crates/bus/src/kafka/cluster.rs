@@ -78,9 +78,7 @@ impl Cluster {
             .set("client.id", name)
             .set("reconnect.backoff.ms", RECONNECT_MS)
             .set("reconnect.backoff.max.ms", RECONNECT_MAX_MS)
-            .set("allow.auto.create.topics", "false")
-            // A broker that closes an idle connection is no event.
-            .set("log.connection.close", "false");
+            .set("allow.auto.create.topics", "false");
         config.set(
             "security.protocol",
             match (&self.tls, &self.login) {

@@ -31,6 +31,13 @@ impl Health {
         state.down.map(|since| (since, why()))
     }
 
+    /// No broker answered a question. Returns why, as far as is known.
+    pub(crate) fn lost(&self, otherwise: Arc<str>) -> Arc<str> {
+        let mut state = self.state();
+        state.down.get_or_insert_with(Instant::now);
+        Arc::clone(state.reason.get_or_insert(otherwise))
+    }
+
     /// A broker answered. True when none could be reached before.
     pub(crate) fn up(&self) -> bool {
         let mut state = self.state();
@@ -44,7 +51,7 @@ impl Health {
             Some(RDKafkaErrorCode::AllBrokersDown) => {
                 state.down.get_or_insert_with(Instant::now);
             }
-            // A broker that does not let us in is as good as away; of these the library makes no "all are down".
+            // A broker that does not let us in is as good as away; the library makes no "all are down" of it.
             Some(RDKafkaErrorCode::Authentication | RDKafkaErrorCode::SSL) => {
                 state.down.get_or_insert_with(Instant::now);
                 state.reason = Some(reason.into());
@@ -97,6 +104,8 @@ mod tests {
         health.error(Some(RDKafkaErrorCode::AllBrokersDown), "1/1 brokers are down");
         assert_eq!(&*health.down().unwrap().1, "refused");
         assert!(health.up() && health.down().is_none());
+        assert_eq!(&*health.lost("no answer".into()), "no answer");
+        assert!(health.up());
         health.error(Some(RDKafkaErrorCode::Authentication), "wrong password");
         assert_eq!(&*health.down().unwrap().1, "wrong password");
     }

@@ -1,5 +1,6 @@
 //! Settling a batch: what is done, what comes again, what becomes a dead letter, and then the offsets.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -25,6 +26,8 @@ pub(crate) struct HeldBatch {
     held: Vec<(Ticket, Option<Bytes>)>,
     /// Those that are on their way to the dead letters. What is left here when this is dropped comes again.
     letters: Vec<Letter>,
+    /// Messages that are in the dead letters already.
+    buried: BTreeSet<usize>,
     shared: Arc<Shared>,
 }
 
@@ -37,7 +40,7 @@ struct Letter {
 
 impl HeldBatch {
     pub(crate) fn new(held: Vec<(Ticket, Option<Bytes>)>, shared: Arc<Shared>) -> HeldBatch {
-        HeldBatch { held, letters: Vec::new(), shared }
+        HeldBatch { held, letters: Vec::new(), buried: BTreeSet::new(), shared }
     }
 
     async fn finish(
@@ -65,7 +68,8 @@ impl HeldBatch {
         let now = Instant::now();
         let held = std::mem::take(&mut self.held);
         let mut state = self.shared.state();
-        for (((ticket, raw_key), delivery), mark) in held.into_iter().zip(deliveries).zip(marks) {
+        let all = held.into_iter().zip(deliveries).zip(marks).enumerate();
+        for (at, (((ticket, raw_key), delivery), mark)) in all {
             if !state.partitions.is_current(&ticket) {
                 lost = true;
                 continue;
@@ -82,6 +86,10 @@ impl HeldBatch {
                     }
                     let delivery = Delivery { attempts, ..delivery };
                     state.partitions.again(&ticket, Received { delivery, raw_key }, now + delay);
+                }
+                Verdict::GiveUp { .. } if self.buried.contains(&at) => {
+                    committed.dead_lettered += 1;
+                    state.partitions.settle(&ticket);
                 }
                 Verdict::GiveUp { attempts, cause } => {
                     let message = Received { delivery, raw_key };
@@ -151,7 +159,52 @@ impl HeldBatch {
     }
 }
 
+impl HeldBatch {
+    async fn bury_before(
+        &mut self,
+        deliveries: &[Delivery],
+        marks: &[Mark],
+    ) -> Result<(), PublishError> {
+        let topic: Arc<str> = self.shared.group.dead_letter_topic.as_str().into();
+        let (group, at) = (&self.shared.group, Timestamp::now());
+        let (mut places, mut copies) = (Vec::new(), Vec::new());
+        let all = deliveries.iter().zip(&self.held).zip(marks).enumerate();
+        for (place, ((delivery, (_, raw_key)), mark)) in all {
+            let verdict = group.retry.decide(mark.clone(), delivery.attempts);
+            let Verdict::GiveUp { attempts, cause } = verdict else { continue };
+            if self.buried.contains(&place) {
+                continue;
+            }
+            let message = Received { delivery: delivery.clone(), raw_key: raw_key.clone() };
+            places.push(place);
+            copies.push(letter(&message, &topic, &group.name, attempts, &cause, at));
+        }
+        if copies.is_empty() {
+            return Ok(());
+        }
+        let results = self.shared.copies.send(&copies).await;
+        let mut outcome = Ok(());
+        for (place, result) in places.into_iter().zip(results) {
+            match result {
+                Ok(()) => {
+                    self.buried.insert(place);
+                }
+                Err(error) => outcome = Err(error),
+            }
+        }
+        outcome
+    }
+}
+
 impl Settle for HeldBatch {
+    fn bury<'a>(
+        &'a mut self,
+        deliveries: &'a [Delivery],
+        marks: &'a [Mark],
+    ) -> BoxFuture<'a, Result<(), PublishError>> {
+        Box::pin(self.bury_before(deliveries, marks))
+    }
+
     fn settle(
         mut self: Box<Self>,
         deliveries: Vec<Delivery>,

@@ -19,6 +19,7 @@ mod partitions;
 mod publisher;
 mod rebalance;
 mod record;
+mod worker;
 
 pub use cluster::{Cluster, InvalidCluster, Tls};
 pub use consumer::{ConsumerOptions, Group, KafkaConsumer, Offsets, StoredOffsets};

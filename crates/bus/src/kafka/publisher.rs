@@ -22,10 +22,12 @@ use super::events::{Health, Watched};
 use super::record::{Outgoing, outgoing};
 use crate::{Message, Metrics, PublishError, Publisher};
 
-/// How often a call that waits looks at the cluster's health.
+/// How often a call that waits looks at what it waits for.
 const LOOK: Duration = Duration::from_millis(100);
 /// What the reports may take beyond the time in which the producer itself gives a message up.
 const GRACE: Duration = Duration::from_secs(10);
+/// How long a cluster that has fallen silent has to answer a question.
+const PROBE_WITHIN: Duration = Duration::from_secs(5);
 /// Headers and key of a message, beside its body.
 const OVERHEAD_BYTES: usize = 64 << 10;
 const UNKNOWN_TOPIC_AFTER_MS: &str = "5000";
@@ -150,7 +152,7 @@ impl KafkaPublisher {
     /// Asks the cluster for an answer; for readiness.
     pub async fn ready(&self) -> Result<(), PublishError> {
         let producer = self.producer()?;
-        self.probe(&producer, None).await
+        self.probe(&producer, None, self.options.unreachable_patience).await
     }
 
     fn producer(&self) -> Result<Arc<Producer>, PublishError> {
@@ -198,10 +200,11 @@ impl KafkaPublisher {
         &self,
         producer: &Arc<Producer>,
         topic: Option<Arc<str>>,
+        within: Duration,
     ) -> Result<(), PublishError> {
-        let (producer, patience) = (Arc::clone(producer), self.options.unreachable_patience);
+        let producer = Arc::clone(producer);
         let asked = tokio::task::spawn_blocking(move || {
-            producer.client().fetch_metadata(topic.as_deref(), patience).map(drop)
+            producer.client().fetch_metadata(topic.as_deref(), within).map(drop)
         });
         match asked.await {
             Ok(Ok(())) => {
@@ -210,10 +213,7 @@ impl KafkaPublisher {
                 }
                 Ok(())
             }
-            Ok(Err(error)) => {
-                let why = self.health.down().map(|(_, why)| why);
-                Err(PublishError::Unreachable(why.unwrap_or_else(|| words(&error))))
-            }
+            Ok(Err(error)) => Err(PublishError::Unreachable(self.health.lost(words(&error)))),
             Err(_) => Err(PublishError::Unreachable("the process is ending".into())),
         }
     }
@@ -225,9 +225,11 @@ impl KafkaPublisher {
             Ok(producer) => producer,
             Err(error) => return all(error),
         };
+        let patience = self.options.unreachable_patience;
         if self.health.down().is_some()
             && let Some(first) = batch.first()
-            && let Err(error) = self.probe(&producer, Some(Arc::clone(&first.topic))).await
+            && let Err(error) =
+                self.probe(&producer, Some(Arc::clone(&first.topic)), patience).await
         {
             return all(error);
         }
@@ -243,7 +245,9 @@ impl KafkaPublisher {
         let fatal = producer.client().fatal_error().map(|(code, _)| code);
         let results = batch.iter().zip(codes);
         results
-            .map(|(outgoing, code)| code.map_err(|code| self.failed(fatal.unwrap_or(code), outgoing)))
+            .map(|(outgoing, code)| {
+                code.map_err(|code| self.failed(fatal.unwrap_or(code), outgoing))
+            })
             .collect()
     }
 
@@ -264,13 +268,27 @@ impl KafkaPublisher {
             self.enqueue(producer, outgoing, &call, at).await;
         }
         let mut purged = false;
-        while call.left.load(Ordering::Acquire) > 0 && Instant::now() < deadline {
+        let (mut left, mut quiet_since) = (batch.len(), Instant::now());
+        while left > 0 && Instant::now() < deadline {
             let _ = tokio::time::timeout(LOOK, call.changed.notified()).await;
+            let now_left = call.left.load(Ordering::Acquire);
+            if now_left != left {
+                (left, quiet_since) = (now_left, Instant::now());
+            }
+            if purged {
+                continue;
+            }
             // What waits behind a message that was given up must not overtake it, and what waits for a cluster that is away
             // is better in its owner's hands. What is in flight stays: it may be written already.
-            if !purged && (self.is_away() || call.has_late()) {
+            purged = call.has_late() || self.is_away();
+            if !purged && quiet_since.elapsed() >= self.options.unreachable_patience {
+                // Not every way of not being let in is reported by the client library.
+                let topic = batch.first().map(|first| Arc::clone(&first.topic));
+                purged = self.probe(producer, topic, PROBE_WITHIN).await.is_err();
+                quiet_since = Instant::now();
+            }
+            if purged {
                 producer.purge(PurgeConfig::default().queue());
-                purged = true;
             }
         }
         gauge.decrement(batch.len() as f64);

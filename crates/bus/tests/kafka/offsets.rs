@@ -180,6 +180,37 @@ async fn a_replay_changes_nothing_and_starts_where_the_store_says() {
     assert_eq!(store.tables.lock().unwrap().offsets, offsets);
 }
 
+#[tokio::test]
+async fn a_dead_letter_is_there_before_the_callers_transaction() {
+    let Some(site) = Site::shared(1).await else { return };
+    let store = Arc::new(Store::default());
+    publish_all(&site.publisher(), (0..4).map(|n| site.message(n, 1))).await;
+    let mut consumer = site.consumer_with(Offsets::Stored(Arc::clone(&store) as _));
+    let letters = bus::kafka::DeadLetterTopic::new(site.cluster.clone(), &site.dlq);
+    let listed = async || {
+        let listed = letters.list(&bus::Filter::default(), 10).await.unwrap();
+        listed.into_iter().map(|(letter, _)| letter.message.message_id).collect::<Vec<_>>()
+    };
+    let (mut seen, mut buried) = (0, 0);
+    while seen < 4 {
+        let mut batch = next(&mut consumer).await;
+        let at = batch.deliveries().iter().position(|one| one.message.message_id == "id-2");
+        if let Some(at) = at {
+            batch.dead_letter(at, bus::Cause::new("invalid", "never"));
+            batch.bury().await.unwrap();
+            assert_eq!(listed().await, ["id-2"], "before anything is stored");
+            // Asked again, it is not there twice.
+            batch.bury().await.unwrap();
+        }
+        store.transaction(&batch);
+        let stored = store.tables.lock().unwrap().offsets.clone();
+        assert_eq!(batch.next_offsets(), stored);
+        seen += batch.len();
+        buried += batch.commit().await.unwrap().dead_lettered;
+    }
+    assert_eq!((buried, listed().await), (1, vec!["id-2".to_owned()]));
+}
+
 /// Set for a process that plays a part in another test: servers, topic, group, file.
 const PART: &str = "BUS_KAFKA_PART";
 

@@ -129,3 +129,24 @@ async fn consumers_of_one_group_share_the_work() {
     }
     assert!(by_two > 0);
 }
+
+#[tokio::test]
+async fn a_handler_that_takes_long_loses_nothing() {
+    const COUNT: usize = 1500;
+    let Some(site) = Site::shared(3).await else { return };
+    publish_all(&site.publisher(), (0..COUNT).map(|n| site.message(n, 10))).await;
+    let mut consumer = site.consumer();
+    let first = next(&mut consumer).await;
+    let mut seen = crate::world::ids(&first);
+    // Its room is full, and it pauses its partitions.
+    tokio::time::sleep(std::time::Duration::from_millis(1500)).await;
+    first.commit().await.unwrap();
+    while seen.len() < COUNT {
+        let batch = next(&mut consumer).await;
+        seen.extend(crate::world::ids(&batch));
+        batch.commit().await.unwrap();
+    }
+    seen.sort();
+    seen.dedup();
+    assert_eq!(seen.len(), COUNT, "each came once");
+}
