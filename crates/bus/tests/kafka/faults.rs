@@ -14,7 +14,7 @@ use crate::world::{LONG, Site, assert_in_order, consume_all};
 struct Flow {
     confirmed: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
-    task: tokio::task::JoinHandle<(usize, usize)>,
+    task: tokio::task::JoinHandle<(usize, Vec<String>)>,
 }
 
 impl Flow {
@@ -24,7 +24,7 @@ impl Flow {
         let (site, counted, stopped) = (site.clone(), Arc::clone(&confirmed), Arc::clone(&stop));
         let task = tokio::spawn(async move {
             let publisher = site.publisher();
-            let (mut sent, mut failures) = (0, 0);
+            let (mut sent, mut failures) = (0, Vec::new());
             let mut left: Vec<Message> = Vec::new();
             while !stopped.load(Ordering::Acquire) || !left.is_empty() {
                 if left.len() < 100 && !stopped.load(Ordering::Acquire) {
@@ -42,7 +42,7 @@ impl Flow {
                         }
                         Err(error) => {
                             assert_eq!(error.about(), About::Destination, "{error}");
-                            failures += 1;
+                            failures.push(error.to_string());
                             again.push(message);
                         }
                     }
@@ -65,8 +65,8 @@ impl Flow {
         .unwrap();
     }
 
-    /// How many there were, and how many failures.
-    async fn end(self) -> (usize, usize) {
+    /// How many there were, and what failed.
+    async fn end(self) -> (usize, Vec<String>) {
         self.stop.store(true, Ordering::Release);
         self.task.await.unwrap()
     }
@@ -110,11 +110,19 @@ async fn one_of_three_brokers_lost_is_not_noticed() {
     kafka.kill(1).await.unwrap();
     flow.moves(1000).await;
     kafka.restart(1).await.unwrap();
-    flow.moves(200).await;
+    // Until it has caught up, the loss of another one would be the loss of two.
+    let servers = kafka.servers();
+    let behind = ["--bootstrap-server", &servers, "--describe", "--under-replicated-partitions"];
+    testkit::eventually(LONG, "three copies of everything", async || {
+        let said = kafka.tool("org.apache.kafka.tools.TopicCommand", &behind).await.unwrap();
+        if said.trim().is_empty() { Ok(()) } else { Err(said) }
+    })
+    .await
+    .unwrap();
     kafka.kill(2).await.unwrap();
     flow.moves(500).await;
     let (count, failures) = flow.end().await;
-    assert_eq!(failures, 0, "two of three are enough for a confirm");
+    assert_eq!(failures, Vec::<String>::new(), "two of three are enough for a confirm");
     let (by_key, _) = consume_all(&mut consumer, count).await;
     assert_in_order(&by_key);
 }
