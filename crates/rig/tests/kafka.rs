@@ -1,7 +1,5 @@
 //! A real private Kafka: started, killed, and started again on its ports and data.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
-
 use rig::{Kafka, KafkaOptions};
 use tokio::net::TcpStream;
 

@@ -147,6 +147,16 @@ impl Shared {
         self.changed.notify_one();
     }
 
+    /// Lets time pass, unless the consumer closes.
+    pub(crate) fn pause(&self, time: Duration) {
+        let deadline = Instant::now() + time;
+        let mut state = self.state();
+        while !self.is_closing() && Instant::now() < deadline {
+            let left = deadline.saturating_duration_since(Instant::now());
+            state = self.wait_settled(state, left);
+        }
+    }
+
     pub(crate) fn wait_settled<'a>(
         &self,
         state: MutexGuard<'a, State>,

@@ -110,7 +110,7 @@ impl Rebalances {
                 }
                 Err(error) => {
                     tracing::warn!(%group, %error, "stored offsets cannot be read; asking again");
-                    std::thread::sleep(PAUSE);
+                    self.shared.pause(PAUSE);
                 }
             }
         }

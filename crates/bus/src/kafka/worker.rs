@@ -58,7 +58,7 @@ impl Worker {
                 }
                 Err(error) => {
                     self.trouble(ConsumeError::Misconfigured(words(&error)));
-                    std::thread::sleep(pause);
+                    self.shared.pause(pause);
                     pause = (pause * 2).min(LONGEST_PAUSE);
                 }
             }

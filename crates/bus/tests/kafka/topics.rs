@@ -29,7 +29,7 @@ async fn topics_are_made_compared_and_changed() {
 
     // A setting that we do not name stays when others are changed.
     let other = spec(4).set("max.message.bytes", "5000".to_owned());
-    admin::apply(cluster, &[other.clone()]).await.unwrap();
+    admin::apply(cluster, std::slice::from_ref(&other)).await.unwrap();
     let wanted = spec(6).retention(30 * DAY);
     let drifts = admin::diff(cluster, std::slice::from_ref(&wanted)).await.unwrap();
     let words: Vec<String> = drifts.iter().map(ToString::to_string).collect();
@@ -40,7 +40,7 @@ async fn topics_are_made_compared_and_changed() {
             format!("{name}: retention.ms is 604800000 instead of 2592000000"),
         ]
     );
-    assert_eq!(admin::apply(cluster, &[wanted.clone()]).await.unwrap().changed, drifts);
+    assert_eq!(admin::apply(cluster, std::slice::from_ref(&wanted)).await.unwrap().changed, drifts);
     assert_eq!(differences(&wanted.clone().set("max.message.bytes", "5000".to_owned())).await, []);
 
     // What cannot be changed is said.
