@@ -51,8 +51,11 @@ pub(crate) struct ConfigArg {
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArg {
     /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "historian")]
     edge: bool,
+    /// The tokens of a historian's API; the [historian] section is read.
+    #[arg(long)]
+    historian: bool,
     #[command(flatten)]
     config: ConfigArg,
 }
@@ -198,6 +201,11 @@ async fn connect(from: &DatabaseArg) -> anyhow::Result<tokio_postgres::Client> {
     if from.edge {
         let config = edge::Config::load(file, crate::config::environment)?;
         edge::migrate(&config.database).await?;
+        return Ok(pg::connect(&config.database).await?);
+    }
+    if from.historian {
+        let config = ::scada::historian::Config::load(file, crate::config::environment)?;
+        ::scada::migrate_historian(&config.database).await?;
         return Ok(pg::connect(&config.database).await?);
     }
     let config = load(file)?;

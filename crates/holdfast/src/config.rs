@@ -54,6 +54,11 @@ const ROLES: &[Role] = &[
         keys: backup::config::KEYS,
         check: |section| backup::config::Config::from_section(section).map(drop),
     },
+    Role {
+        section: ::scada::historian::config::SECTION,
+        keys: ::scada::historian::config::KEYS,
+        check: |section| ::scada::historian::Config::from_section(section).map(drop),
+    },
 ];
 
 /// The process's environment, as the roles read it.

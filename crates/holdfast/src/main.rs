@@ -16,6 +16,7 @@ mod otlp;
 mod outbox;
 mod output;
 mod relay;
+mod scada;
 mod shutdown;
 mod sim;
 mod size;
@@ -79,6 +80,9 @@ enum Command {
     Verify(verify::Args),
     /// Where an event has been.
     Where(where_is::Args),
+    /// The plant: the central store of its events, and its alarms.
+    #[command(subcommand)]
+    Scada(scada::Command),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -122,6 +126,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Backup(command) => Box::pin(backup::run(command)).await,
         Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Where(args) => Box::pin(where_is::run(args)).await,
+        Command::Scada(command) => Box::pin(scada::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Size(args) => size::run(args),
         Command::Sim(command) => sim::run(command).await,

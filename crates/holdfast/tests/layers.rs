@@ -31,7 +31,9 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("testkit", &["rig", "pg", "objects"]),
     (
         "holdfast",
-        &["api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects"],
+        &[
+            "api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects", "scada",
+        ],
     ),
     (
         "bench",

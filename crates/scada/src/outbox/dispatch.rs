@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bus::{About, Message, PublishError, Publisher};
 use lease::backoff::Backoff;
-use lease::{Batch, Counts, Handler, Options, Outcome, Sent, Verdict, Worker};
+use lease::{Batch, Counts, Handler, Options, Outcome, Queue, Sent, Verdict, Worker};
 
 use super::table;
 
@@ -61,6 +61,16 @@ impl Dispatcher {
         settings: &Settings,
         publisher: Arc<dyn Publisher>,
     ) -> Result<Dispatcher, lease::Error> {
+        Dispatcher::start_on(database, settings, publisher, table::queue())
+    }
+
+    /// The same on another table of the same columns.
+    pub(crate) fn start_on(
+        database: &pg::Options,
+        settings: &Settings,
+        publisher: Arc<dyn Publisher>,
+        queue: Queue<Message>,
+    ) -> Result<Dispatcher, lease::Error> {
         let database = pg::Options {
             max_connections: settings.slots + MORE_CONNECTIONS,
             application_name: "holdfast-scada-dispatcher".to_owned(),
@@ -83,7 +93,7 @@ impl Dispatcher {
         };
         let pool = pg::Pool::new(&database)?;
         let deliver = Deliver { publisher };
-        Ok(Dispatcher { worker: Worker::start(&database, pool, table::queue(), deliver, options)? })
+        Ok(Dispatcher { worker: Worker::start(&database, pool, queue, deliver, options)? })
     }
 
     /// What it has done so far, in rows.

@@ -12,4 +12,5 @@ mod write;
 pub use dispatch::{Dispatcher, Settings};
 pub use prune::{Pruned, Pruner, prune};
 pub use stats::{Level, Metrics, Warning, metrics, warnings};
+pub(crate) use table::federation_queue;
 pub use write::{Headers, Outbox, SCHEMA_VERSION};

@@ -22,6 +22,12 @@ pub(super) fn queue() -> Queue<Message> {
     Queue::new(QUEUE, table(), read).channel(CHANNEL)
 }
 
+/// What a historian sends on to a second one: the same columns, and a row is deleted when it is delivered.
+pub(crate) fn federation_queue() -> Queue<Message> {
+    let table = Table { name: "federation_outbox", done: None, done_at: None, ..table() };
+    Queue::new("scada_federation", table, read)
+}
+
 fn table() -> Table {
     Table {
         name: "outbox_events",

@@ -1,0 +1,195 @@
+//! Events into their tables, each once.
+//!
+//! The usual batch has nothing that is stored already, so it is COPYed straight into the table, which nothing beats. A row that is there makes
+//! Postgres refuse the copy; it is rolled back to its savepoint and the rows are inserted one by one where they are not there. After that
+//! the careful way is taken until a batch has met no duplicate, so that a long replay does not pay for both.
+
+use std::collections::HashSet;
+use std::pin::pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use event::scada::Category;
+use jiff::Timestamp;
+use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::types::{Json, ToSql, Type};
+use uuid::Uuid;
+
+use super::record::Record;
+
+const TYPES: [Type; 12] = [
+    Type::UUID,
+    Type::TIMESTAMPTZ,
+    Type::VARCHAR,
+    Type::VARCHAR,
+    Type::VARCHAR,
+    Type::VARCHAR,
+    Type::FLOAT8,
+    Type::VARCHAR,
+    Type::VARCHAR,
+    Type::INT4,
+    Type::JSONB,
+    Type::VARCHAR,
+];
+
+/// A table, and how rows get into it.
+struct Target {
+    category: Category,
+    copy: &'static str,
+    insert: &'static str,
+}
+
+macro_rules! target {
+    ($category:expr, $table:literal, $more:literal, $array:literal) => {
+        Target {
+            category: $category,
+            copy: concat!(
+                "COPY ", $table, " (event_id, timestamp, plant, area, unit_name, tag, value, unit, \
+                 quality, node_id, extra", $more, ") FROM STDIN BINARY"
+            ),
+            insert: concat!(
+                "INSERT INTO ", $table, " (event_id, timestamp, plant, area, unit_name, tag, value, unit, \
+                 quality, node_id, extra", $more, ")
+                 SELECT * FROM unnest($1::uuid[], $2::timestamptz[], $3::text[], $4::text[], $5::text[], \
+                 $6::text[], $7::float8[], $8::text[], $9::text[], $10::int4[], $11::jsonb[]", $array, ")
+                 ON CONFLICT DO NOTHING RETURNING event_id"
+            ),
+        }
+    };
+}
+
+const TARGETS: [Target; 3] = [
+    target!(Category::Telemetry, "telemetry", "", ""),
+    target!(Category::Event, "events", "", ""),
+    target!(Category::Alarm, "alarms", ", severity", ", $12::text[]"),
+];
+
+/// Which way batches go into the tables.
+#[derive(Debug, Default)]
+pub(super) struct Inserter {
+    careful: AtomicBool,
+}
+
+impl Inserter {
+    /// Inserts what is not there and returns those that were new, in their order. `redelivered` says that some may be there.
+    pub(super) async fn insert<'a>(
+        &self,
+        transaction: &pg::Transaction<'_>,
+        records: &'a [Record],
+        redelivered: bool,
+    ) -> Result<Vec<&'a Record>, pg::Error> {
+        if !redelivered && !self.careful.load(Ordering::Relaxed) {
+            transaction.batch_execute("SAVEPOINT copied").await?;
+            match copy_all(transaction, records).await {
+                Ok(()) => return Ok(records.iter().collect()),
+                Err(pg::Error::Postgres(error))
+                    if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {}
+                Err(error) => return Err(error),
+            }
+            transaction.batch_execute("ROLLBACK TO SAVEPOINT copied").await?;
+        }
+        let new = self.insert_missing(transaction, records).await?;
+        self.careful.store(new.len() < records.len(), Ordering::Relaxed);
+        Ok(new)
+    }
+
+    async fn insert_missing<'a>(
+        &self,
+        transaction: &pg::Transaction<'_>,
+        records: &'a [Record],
+    ) -> Result<Vec<&'a Record>, pg::Error> {
+        let mut added: HashSet<Uuid> = HashSet::with_capacity(records.len());
+        for target in &TARGETS {
+            let mut rows: Vec<&Record> = of(records, target.category).collect();
+            // Two replicas that meet in the same rows take them in the same order.
+            rows.sort_unstable_by_key(|record| record.envelope.event_id.uuid());
+            if !rows.is_empty() {
+                added.extend(insert(transaction, target, &rows).await?);
+            }
+        }
+        // The same event twice in one batch was new once.
+        let is_new = |record: &&Record| added.remove(&record.envelope.event_id.uuid());
+        Ok(records.iter().filter(is_new).collect())
+    }
+}
+
+fn of(records: &[Record], category: Category) -> impl Iterator<Item = &Record> {
+    records.iter().filter(move |record| record.is(category))
+}
+
+async fn copy_all(transaction: &pg::Transaction<'_>, records: &[Record]) -> Result<(), pg::Error> {
+    for target in &TARGETS {
+        if of(records, target.category).next().is_none() {
+            continue;
+        }
+        let alarms = target.category == Category::Alarm;
+        let columns = if alarms { TYPES.len() } else { TYPES.len() - 1 };
+        let statement = transaction.prepare_cached(target.copy).await?;
+        let sink = transaction.copy_in(&statement).await?;
+        let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES[..columns]));
+        for record in of(records, target.category) {
+            let envelope = &record.envelope;
+            let (id, node) = (envelope.event_id.uuid(), i32::from(envelope.node_id));
+            let extra = record.extra.as_ref().map(Json);
+            let severity = if alarms { record.severity().as_str() } else { "" };
+            let values: [&(dyn ToSql + Sync); 12] = [
+                &id,
+                &envelope.timestamp,
+                &envelope.asset.plant.as_str(),
+                &envelope.asset.area.as_str(),
+                &envelope.asset.unit.as_str(),
+                &envelope.tag.as_str(),
+                &envelope.value,
+                &envelope.unit,
+                &envelope.quality.as_str(),
+                &node,
+                &extra,
+                &severity,
+            ];
+            writer.as_mut().write(&values[..columns]).await?;
+        }
+        writer.finish().await?;
+    }
+    Ok(())
+}
+
+async fn insert(
+    transaction: &pg::Transaction<'_>,
+    target: &Target,
+    rows: &[&Record],
+) -> Result<Vec<Uuid>, pg::Error> {
+    let statement = transaction.prepare_cached(target.insert).await?;
+    let text = |get: fn(&Record) -> &str| rows.iter().map(|row| get(row)).collect::<Vec<_>>();
+    let ids: Vec<Uuid> = rows.iter().map(|row| row.envelope.event_id.uuid()).collect();
+    let times: Vec<Timestamp> = rows.iter().map(|row| row.envelope.timestamp).collect();
+    let values: Vec<f64> = rows.iter().map(|row| row.envelope.value).collect();
+    let nodes: Vec<i32> = rows.iter().map(|row| i32::from(row.envelope.node_id)).collect();
+    let extras: Vec<Option<Json<&serde_json::Value>>> =
+        rows.iter().map(|row| row.extra.as_ref().map(Json)).collect();
+    let (plants, areas) = (
+        text(|row| row.envelope.asset.plant.as_str()),
+        text(|row| row.envelope.asset.area.as_str()),
+    );
+    let (units, tags) =
+        (text(|row| row.envelope.asset.unit.as_str()), text(|row| row.envelope.tag.as_str()));
+    let (measures, qualities) =
+        (text(|row| &row.envelope.unit), text(|row| row.envelope.quality.as_str()));
+    let severities = text(|row| row.severity().as_str());
+    let all: [&(dyn ToSql + Sync); 12] = [
+        &ids,
+        &times,
+        &plants,
+        &areas,
+        &units,
+        &tags,
+        &values,
+        &measures,
+        &qualities,
+        &nodes,
+        &extras,
+        &severities,
+    ];
+    let columns = if target.category == Category::Alarm { all.len() } else { all.len() - 1 };
+    let added = transaction.query(&statement, &all[..columns]).await?;
+    Ok(added.iter().map(|row| row.get(0)).collect())
+}
