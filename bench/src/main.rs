@@ -8,6 +8,7 @@ mod bus_kafka;
 mod bus_publish;
 mod end_to_end;
 mod event_parse;
+mod historian;
 mod http_ingest;
 mod ingress;
 mod measure;
@@ -50,6 +51,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("retention_claim", retention::run),
     ("bus_publish", bus_publish::run),
     ("bus_kafka", bus_kafka::run),
+    ("historian_insert", historian::run),
 ];
 
 fn main() -> ExitCode {

@@ -72,72 +72,90 @@ impl Work<'_> {
                 Err(cause) => dead.push((index, cause)),
             }
         }
-        let mut safe = moved.clone();
-        let positions = |batch: &Batch, index: usize| batch.deliveries()[index].position.clone();
-        for position in dead.iter().filter_map(|(index, _)| positions(&batch, *index)) {
-            safe.not_beyond(&position);
+        if self.bury(&mut batch, dead).await.is_none() {
+            return;
         }
         let way = Way { redelivered, federated: false };
-        // Parts that are still to be stored, the first one last. Only the whole moves offsets: parts are stored apart.
-        let mut left: Vec<(&[Record], &[usize], Moved)> = vec![(&records, &places, safe)];
-        while let Some((part, at, moves)) = left.pop() {
-            if part.is_empty() && moves == Moved::default() {
-                continue;
-            }
-            match self.hold(part, &moves, way).await {
-                Outcome::Stored => {}
-                Outcome::Refused if part.len() > 1 => {
-                    let middle = part.len() / 2;
-                    let (front, back) = (part.split_at(middle), at.split_at(middle));
-                    left.push((front.1, back.1, Moved::default()));
-                    left.push((front.0, back.0, Moved::default()));
-                }
-                Outcome::Refused => {
-                    let words = "Postgres refuses the values of this event";
-                    dead.extend(at.iter().map(|index| (*index, Cause::new(REFUSED, words))));
-                }
-                // What is stored is stored; the whole batch comes again and finds it there.
-                Outcome::Stopped => return,
+        let refused = match self.hold(&records, &moved, way).await {
+            Some(Outcome::Stored) => Vec::new(),
+            Some(Outcome::Refused) => match self.find_refused(&records, &places, way).await {
+                Some(refused) => refused,
+                None => return,
+            },
+            // The whole batch comes again.
+            None => return,
+        };
+        if !refused.is_empty() {
+            // What Postgres takes is stored by now. The offsets follow once the rest is with the dead letters.
+            if self.bury(&mut batch, refused).await.is_none()
+                || self.hold(&[], &moved, way).await.is_none()
+            {
+                return;
             }
         }
-        let apart = !dead.is_empty();
+        if let Err(error) = batch.commit().await {
+            tracing::warn!(%error, "a batch could not be acknowledged");
+        }
+    }
+
+    /// Marks dead letters and, where a stored offset is about to pass them, waits until they are durable. `None` when told to stop.
+    async fn bury(&self, batch: &mut Batch, dead: Vec<(usize, Cause)>) -> Option<()> {
+        if dead.is_empty() {
+            return Some(());
+        }
         for (index, cause) in dead {
             let id = &batch.deliveries()[index].message.message_id;
             tracing::warn!(message_id = id, code = cause.code, "message refused");
             self.writer.metrics().refused(&cause.code);
             batch.dead_letter(index, cause);
         }
-        match batch.commit().await {
-            Ok(committed) if apart && committed.returned == 0 => self.move_on(&moved).await,
-            Ok(_) => {}
-            Err(error) => tracing::warn!(%error, "a batch could not be acknowledged"),
+        let mut pause = PAUSE_FIRST;
+        while let Err(error) = batch.bury().await {
+            tracing::warn!(%error, "dead letters cannot be kept now; the batch waits");
+            self.progress.holds(Some(Instant::now()));
+            self.wait(&mut pause).await?;
         }
+        Some(())
     }
 
-    /// Stores, however long the database is away.
-    async fn hold(&self, records: &[Record], moves: &Moved, way: Way) -> Outcome {
+    /// Stores what Postgres takes, in halves without offsets, and returns what it refuses. `None` when told to stop.
+    async fn find_refused(
+        &self,
+        records: &[Record],
+        places: &[usize],
+        way: Way,
+    ) -> Option<Vec<(usize, Cause)>> {
+        let mut refused = Vec::new();
+        // Parts that are still to be stored, the first one last. The whole was refused just now.
+        let mut left = halves(records, places).to_vec();
+        while let Some((part, at)) = left.pop() {
+            if part.is_empty() {
+                continue;
+            }
+            match self.hold(part, &Moved::default(), way).await? {
+                Outcome::Stored => {}
+                Outcome::Refused if part.len() > 1 => left.extend(halves(part, at)),
+                Outcome::Refused => {
+                    let words = "Postgres refuses the values of this event";
+                    refused.extend(at.iter().map(|one| (*one, Cause::new(REFUSED, words))));
+                }
+            }
+        }
+        Some(refused)
+    }
+
+    /// Stores, however long the database is away. `None` when told to stop.
+    async fn hold(&self, records: &[Record], moves: &Moved, way: Way) -> Option<Outcome> {
         let mut pause = PAUSE_FIRST;
         loop {
             let Err(error) = self.writer.store_moving(records, moves, way).await else {
                 self.progress.holds(None);
-                return Outcome::Stored;
+                return Some(Outcome::Stored);
             };
             if error.about() == About::Data {
-                return Outcome::Refused;
+                return Some(Outcome::Refused);
             }
-            if self.held(&error, &mut pause).await.is_none() {
-                return Outcome::Stopped;
-            }
-        }
-    }
-
-    /// Moves offsets past what the bus has taken as dead letters.
-    async fn move_on(&self, moved: &Moved) {
-        let mut pause = PAUSE_FIRST;
-        while let Err(error) = self.writer.move_on(moved).await {
-            if error.about() == About::Data || self.held(&error, &mut pause).await.is_none() {
-                return;
-            }
+            self.held(&error, &mut pause).await?;
         }
     }
 
@@ -163,8 +181,14 @@ impl Work<'_> {
     }
 }
 
+/// The second half and the first, in the order in which a stack gives them back.
+fn halves<'a>(part: &'a [Record], at: &'a [usize]) -> [(&'a [Record], &'a [usize]); 2] {
+    let middle = part.len() / 2;
+    let (front, back) = (part.split_at(middle), at.split_at(middle));
+    [(front.1, back.1), (front.0, back.0)]
+}
+
 enum Outcome {
     Stored,
     Refused,
-    Stopped,
 }

@@ -49,14 +49,6 @@ impl Moved {
         *next = (*next).max(position.offset.saturating_add(1));
     }
 
-    /// Keeps every partition below its first message that is not settled.
-    pub(super) fn not_beyond(&mut self, position: &Position) {
-        let partition = (position.topic.to_string(), position.partition);
-        if let Some(next) = self.next.get_mut(&partition) {
-            *next = (*next).min(position.offset);
-        }
-    }
-
     /// Writes them.
     pub(super) async fn store(
         &self,
@@ -180,18 +172,14 @@ mod tests {
     }
 
     #[test]
-    fn a_batch_moves_each_partition_past_its_last_message_and_not_past_a_dead_letter() {
+    fn a_batch_moves_each_partition_past_its_last_message() {
         let day = |text: &str| Some(format!("{text}T10:00:00Z").parse().unwrap());
         let mut moved = Moved::default();
         moved.note(&at(0, 7), day("2026-02-02"));
         moved.note(&at(0, 8), None);
         moved.note(&at(0, 9), day("2026-02-01"));
         moved.note(&at(3, 0), day("2026-02-01"));
-        let next = |moved: &Moved| moved.next.values().copied().collect::<Vec<_>>();
-        assert_eq!(next(&moved), [10, 1]);
+        assert_eq!(moved.next.values().copied().collect::<Vec<_>>(), [10, 1]);
         assert_eq!(moved.days.values().copied().collect::<Vec<_>>(), [9, 7, 0]);
-        let mut safe = moved.clone();
-        safe.not_beyond(&at(0, 8));
-        assert_eq!(next(&safe), [8, 1]);
     }
 }

@@ -89,11 +89,6 @@ impl Writer {
         Ok(Stored { new, duplicates })
     }
 
-    /// Writes offsets by themselves, after the bus has taken the dead letters among them.
-    pub(super) async fn move_on(&self, moved: &Moved) -> Result<(), pg::Error> {
-        moved.store(&self.pool.get().await?, &self.group).await
-    }
-
     pub(super) fn metrics(&self) -> &Metrics {
         &self.metrics
     }

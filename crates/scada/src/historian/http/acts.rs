@@ -49,6 +49,9 @@ pub(super) async fn shelve(
     place: Place,
     body: Bytes,
 ) -> Response {
+    if let Err(refused) = may_act(&token) {
+        return refused.into_response();
+    }
     let longest = http.service.config.longest_shelf;
     let deed = serde_json::from_slice::<Shelf>(&body)
         .map_err(|_| {
@@ -71,6 +74,16 @@ pub(super) async fn shelve(
     answer(done)
 }
 
+/// Whether a token may act.
+fn may_act(token: &Token) -> Result<(), Refused> {
+    match token.role {
+        Role::Operator | Role::Admin => Ok(()),
+        Role::Edge | Role::Viewer => {
+            Err(Refused::forbidden("this token may not act: use one of role operator"))
+        }
+    }
+}
+
 fn answer(done: Result<Value, Refused>) -> Response {
     match done {
         Ok(state) => Json(state).into_response(),
@@ -80,10 +93,7 @@ fn answer(done: Result<Value, Refused>) -> Response {
 
 impl Http {
     async fn act(&self, token: &Token, place: Place, deed: Deed) -> Result<Value, Refused> {
-        if !matches!(token.role, Role::Operator | Role::Admin) {
-            let message = "this token may not act: use one of role operator";
-            return Err(Refused::forbidden(message));
-        }
+        may_act(token)?;
         let Path((plant, area, unit, tag)) = place;
         let key = Key { plant, area, unit, tag };
         let mut client = self.service.pool.get().await.map_err(|error| unavailable(&error))?;

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::query::{Conditions, Filter, Parameters, wrong};
-use super::{Bearer, Http, unavailable};
+use super::{Bearer, Http, may_read, unavailable};
 
 /// Rows of a page when nothing else is said, and at most.
 const LIMIT: i64 = 100;
@@ -157,6 +157,7 @@ impl List {
         token: &api::tokens::Token,
         query: Option<&str>,
     ) -> Result<Value, Refused> {
+        may_read(token)?;
         let mut known: Vec<&str> = self.filters.iter().flat_map(|filter| filter.names()).collect();
         known.extend(["limit", "cursor"]);
         let parameters = Parameters::read(query, &known)?;
@@ -191,7 +192,7 @@ impl List {
             conditions.text,
             limit + 1
         );
-        let (_place, client) = http.query(token).await?;
+        let (_place, client) = http.query().await?;
         let rows = client.query(&statement, &conditions.values()).await;
         let rows = rows.map_err(|error| unavailable(&error.into()))?;
         let shown = usize::try_from(limit).unwrap_or(usize::MAX);

@@ -124,11 +124,7 @@ impl Http {
     }
 
     /// A place among the queries, and a connection.
-    async fn query(&self, token: &Token) -> Result<(SemaphorePermit<'_>, pg::Client), Refused> {
-        if token.role == Role::Edge {
-            let message = "a token of role edge may not read: use one of role viewer";
-            return Err(Refused::forbidden(message));
-        }
+    async fn query(&self) -> Result<(SemaphorePermit<'_>, pg::Client), Refused> {
         let place = self.queries.try_acquire().map_err(|_| {
             Refused::unavailable("busy", "as many queries as allowed are under way: come back")
         })?;
@@ -153,6 +149,17 @@ async fn guard(
             next.run(request).await
         }
         Err(refused) => refused.into_response(),
+    }
+}
+
+/// Whether a token may read.
+fn may_read(token: &Token) -> Result<(), Refused> {
+    match token.role {
+        Role::Edge => {
+            let message = "a token of role edge may not read: use one of role viewer";
+            Err(Refused::forbidden(message))
+        }
+        Role::Admin | Role::Operator | Role::Viewer => Ok(()),
     }
 }
 
