@@ -32,14 +32,15 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "holdfast",
         &[
-            "api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects", "scada",
+            "api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects",
+            "scada",
         ],
     ),
     (
         "bench",
         &[
             "bus", "cloud", "event", "lease", "spool", "settings", "mqtt", "pg", "rig", "node",
-            "edge", "testkit", "objects",
+            "edge", "testkit", "objects", "scada",
         ],
     ),
 ];

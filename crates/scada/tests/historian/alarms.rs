@@ -74,8 +74,10 @@ async fn an_alarm_is_raised_acknowledged_cleared_and_every_step_has_who_and_when
         operator.station.count("operator_audit WHERE action = 'alarm.acknowledge'").await,
         1
     );
-    let (status, _) = operator.act("NO_SUCH", "acknowledge", json!({})).await;
-    assert_eq!(status, StatusCode::NOT_FOUND);
+    for tag in ["NO_SUCH", "high.temp", "%00"] {
+        let (status, _) = operator.act(tag, "acknowledge", json!({})).await;
+        assert_eq!(status, StatusCode::NOT_FOUND, "{tag}");
+    }
 }
 
 #[tokio::test]

@@ -95,7 +95,10 @@ impl Http {
     async fn act(&self, token: &Token, place: Place, deed: Deed) -> Result<Value, Refused> {
         may_act(token)?;
         let Path((plant, area, unit, tag)) = place;
-        let key = Key { plant, area, unit, tag };
+        // The names came with the request, so they are not said back.
+        let unknown =
+            || Refused::new(StatusCode::NOT_FOUND, "no_such_alarm", "there is no such alarm");
+        let key: Key = format!("{plant}.{area}.{unit}.{tag}").parse().map_err(|_| unknown())?;
         let mut client = self.service.pool.get().await.map_err(|error| unavailable(&error))?;
         let (actor, rules) = (Actor::Token(token.id), &self.service.config.rules);
         let done = act(&mut client, &actor, &key, &deed, Timestamp::now(), rules).await;
@@ -103,10 +106,7 @@ impl Http {
             NotDone::NotAllowed(_) => {
                 Refused::new(StatusCode::CONFLICT, "not_allowed", error.to_string())
             }
-            // The names came with the request, so they are not said back.
-            NotDone::Unknown(_) => {
-                Refused::new(StatusCode::NOT_FOUND, "no_such_alarm", "there is no such alarm")
-            }
+            NotDone::Unknown(_) => unknown(),
             NotDone::Reason => Refused::malformed(Some("reason"), error.to_string()),
             NotDone::Database(error) => unavailable(&error),
         })?;
