@@ -130,6 +130,7 @@ impl Cloud {
             readiness: readiness.clone(),
             limits: config.limits,
             ingests: config.roles.contains(&Role::Ingestion),
+            dedupe_ttl: config.dedupe_ttl,
         });
         tasks.spawn(serve(listener, service, stop.clone()));
         let roles: Vec<&str> = config.roles.iter().map(|role| role.as_str()).collect();

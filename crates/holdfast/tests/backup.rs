@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
+#[allow(dead_code, reason = "the tests of verify use the rest")]
 mod images;
 
 use std::path::PathBuf;

@@ -5,6 +5,7 @@
 #[allow(dead_code, reason = "the tests of backups use the rest")]
 mod images;
 
+use api::tokens::{self, NewToken, Role, Tenants};
 use event::id::{EventId, MediaId};
 use images::Site;
 use serde_json::{Value, json};
@@ -28,7 +29,8 @@ async fn an_acknowledged_event_that_the_cloud_lost_is_found_and_sent_again() {
     let migrate = |url| async move { cloud::migrate(&pg::Options::new(url)).await };
     let database = testkit::database("verify_bare_cloud", "cloud", migrate).await.unwrap();
     let cloud = database.connect().await.unwrap();
-    site.write_config(&format!("[cloud]\ndatabase.url = {:?}\n", database.url()));
+    let url = database.url();
+    site.write_config(&format!("[cloud]\nhttp.listen = \"127.0.0.1:0\"\ndatabase.url = {url:?}\n"));
     let check = ["verify", "--json"];
 
     let ids: Vec<Uuid> = (0..5).map(|_| EventId::mint().uuid()).collect();
@@ -62,6 +64,7 @@ async fn an_acknowledged_event_that_the_cloud_lost_is_found_and_sent_again() {
     let missing = json!([{"tenant_id": site.tenant, "event_id": ids[3]}]);
     let found = site.json(false, &check).await;
     assert_eq!((&found["bare"]["missing"], &found["wrong"]), (&missing, &json!(1)));
+    assert_eq!(over_http(&site, &cloud).await["bare"], found["bare"]);
     let dry =
         site.json(false, &["verify", "--repair", "--dry-run", "--json", "--wait", "1s"]).await;
     assert_eq!((&dry["bare"]["missing"], &dry["bare"]["resent"]), (&missing, &json!(1)));
@@ -76,6 +79,25 @@ async fn an_acknowledged_event_that_the_cloud_lost_is_found_and_sent_again() {
     assert_eq!(status, "pending");
     let again = site.json(true, &["verify", "--repair", "--json", "--wait", "1s"]).await;
     assert_eq!((&again["bare"]["resent"], site.number(audits).await), (&json!(0), 1));
+}
+
+/// The same, asked of the cloud's API.
+async fn over_http(site: &Site, client: &Client) -> Value {
+    let config = cloud::Config::load(Some(&site.config()), |_| None).unwrap();
+    let cloud = cloud::Cloud::start(config).await.unwrap();
+    let tenants = Tenants::Only(vec![site.tenant]);
+    let new =
+        NewToken { name: "operator".to_owned(), role: Role::Viewer, tenants, expires_at: None };
+    let (_, token) = tokens::create(client, &new).await.unwrap();
+    let url = format!("http://{}", cloud.http());
+    let mut command = site.command(&["verify", "--json", "--cloud-url", &url]);
+    command.env("HOLDFAST_CLOUD_TOKEN", token.expose());
+    let mut command = tokio::process::Command::from(command);
+    let output = command.kill_on_drop(true).output();
+    let output = tokio::time::timeout(images::LONG, output).await.unwrap().unwrap();
+    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    cloud.stop().await;
+    serde_json::from_slice(&output.stdout).unwrap()
 }
 
 /// Key and matter of every finding that is open.

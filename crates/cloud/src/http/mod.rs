@@ -12,6 +12,7 @@ mod query;
 mod quota;
 
 use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 pub use api::open::Open;
 use api::open::Route;
@@ -53,6 +54,8 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/ledger/blocks", Open::Never),
     (Method::GET, "/api/v1/ledger/marks", Open::Never),
     (Method::GET, "/api/v1/ledger/events/{event_id}", Open::Never),
+    (Method::GET, "/api/v1/ledger/hours", Open::Never),
+    (Method::GET, "/api/v1/ledger/held", Open::Never),
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
@@ -80,6 +83,8 @@ pub(crate) struct Service {
     pub(crate) limits: Limits,
     /// Whether this process takes in batches.
     pub(crate) ingests: bool,
+    /// How long ingestion remembers event ids.
+    pub(crate) dedupe_ttl: Duration,
 }
 
 /// Queries worked on at once; further ones are told to come back. Fewer than the pool has connections

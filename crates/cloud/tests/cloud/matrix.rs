@@ -50,6 +50,8 @@ fn case(method: &str, path: &str) -> Option<Case> {
         ("get", "/api/v1/ledger/blocks") => Some(Case::Ledger("place", "blocks")),
         ("get", "/api/v1/ledger/marks") => Some(Case::Ledger("place&blocks=0", "marks")),
         ("get", "/api/v1/ledger/events/{event_id}") => Some(Case::Ledger("", "stored")),
+        ("get", "/api/v1/ledger/hours") => Some(Case::Ledger("hours=HOUR", "hours")),
+        ("get", "/api/v1/ledger/held") => Some(Case::Ledger("event_ids=EVENT", "held")),
         ("get", "/api/v1/telemetry/aggregates") => Some(Case::Reads("aggregation_window=1h")),
         ("get", path) if list.contains(&path) => Some(Case::Reads("")),
         ("get", path) if open.contains(&path) => Some(Case::Open),
@@ -154,7 +156,10 @@ async fn no_route_shows_a_tenant_to_another() {
                 Case::Takes => takes(&world, path, &strangers).await,
                 Case::Ledger(query, list) => {
                     let place = format!("stream=barn-7&epoch={}", world.epoch);
-                    let query = query.replace("place", &place);
+                    let id: uuid::Uuid = world.event.parse().unwrap();
+                    let hour = (id.as_u128() >> 80) / event::ledger::HOUR_MS;
+                    let query = query.replace("place", &place).replace("EVENT", &world.event);
+                    let query = query.replace("HOUR", &hour.to_string());
                     ledger(&world, path, (&query, list), &viewer, &strangers, theirs).await;
                 }
                 Case::Reads(query) => {

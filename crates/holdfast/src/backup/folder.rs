@@ -13,6 +13,7 @@ use rustix::io::FdFlags;
 use serde::Serialize;
 
 use super::Role;
+use super::disk;
 use super::manifest::{MANIFEST, Manifest};
 
 /// The file that whoever works on a folder holds.
@@ -156,8 +157,7 @@ impl Store {
         for id in &expired {
             // It stops being a backup before the first file goes.
             let gone = self.path.join(format!("{id}{PARTIAL}"));
-            std::fs::rename(self.path.join(id), &gone)?;
-            File::open(&self.path)?.sync_all()?;
+            disk::rename(&self.path.join(id), &gone)?;
             std::fs::remove_dir_all(&gone)?;
         }
         Ok(expired)
@@ -216,9 +216,8 @@ impl Partial {
         std::fs::remove_file(self.path.join(LOCK))?;
         File::open(&self.path)?.sync_all()?;
         let whole = self.store.path.join(&self.id);
-        std::fs::rename(&self.path, &whole)?;
+        disk::rename(&self.path, &whole)?;
         self.finished = true;
-        File::open(&self.store.path)?.sync_all()?;
         Ok(whole)
     }
 }

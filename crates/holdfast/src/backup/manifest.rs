@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::Role;
+use super::disk;
 use super::objects::COPIES;
 use super::progress::Progress;
 
@@ -94,9 +95,7 @@ impl Manifest {
         let mut file = File::create(&temporary)?;
         file.write_all(&serde_json::to_vec_pretty(self)?)?;
         file.sync_all()?;
-        std::fs::rename(&temporary, &path)?;
-        File::open(folder)?.sync_all()?;
-        Ok(())
+        Ok(disk::rename(&temporary, &path)?)
     }
 
     /// The bytes of all files.

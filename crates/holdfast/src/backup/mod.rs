@@ -2,10 +2,11 @@
 //!
 //! docs/spec/backup.md has the layout and the order of steps. Promises: a backup without its manifest is not one; a kill at
 //! any step leaves a whole backup or a leftover that `list` names and `create` removes; dump, counts and ledger are of one
-//! moment. It must not know the tables: the roles' crates read their ledgers.
+//! moment; an object of a site is never overwritten. It must not know the tables: the roles' crates read their ledgers.
 
 pub(crate) mod config;
 mod create;
+mod disk;
 mod drill;
 mod folder;
 mod manifest;

@@ -15,6 +15,7 @@ use objects::Bucket;
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Transaction;
 
+use super::disk;
 use super::manifest::{Objects, hash, hex, walk};
 use super::place::Fetched;
 use super::progress::Progress;
@@ -160,7 +161,7 @@ pub(super) async fn copy(
         write(&mut file, &line)?;
     }
     file.into_inner().map_err(|error| error.into_error())?.sync_all()?;
-    std::fs::rename(&new, folder.join(LIST))?;
+    disk::rename(&new, &folder.join(LIST))?;
     if let Copies::Folder(folder) = into {
         sync_folders(&folder.join(COPIES))?;
     }

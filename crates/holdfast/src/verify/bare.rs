@@ -50,18 +50,16 @@ pub(super) async fn check(
     tiers: &Tiers,
     tenant: Option<TenantId>,
 ) -> anyhow::Result<Option<BareReport>> {
-    let (Tier::Edge(here), Some(Tier::Cloud(there))) = (&tiers.edge, &tiers.cloud) else {
+    let (Tier::Edge(here), Some(there)) = (&tiers.edge, &tiers.cloud) else {
         return Ok(None);
     };
-    let since = remembered_since(tiers.remembers_for);
     let mut report = BareReport::default();
     for (tenant, hours) in hours(here, tenant).await? {
         let names: Vec<i64> = hours.iter().map(|one| one.hour).collect();
-        let mut theirs = BTreeMap::new();
-        for part in names.chunks(cloud::ledger::bare::MAX_HOURS) {
-            let found = cloud::ledger::bare::hours(there, tenant, part).await?;
-            theirs.extend(found.into_iter().map(|one| (one.hour, (one.count, one.hash))));
-        }
+        let (theirs, ttl) = there.hours(tenant, &names).await?;
+        let since = remembered_since(ttl);
+        let each = theirs.into_iter().map(|one| (one.hour, (one.count, one.hash)));
+        let theirs: BTreeMap<i64, (u64, String)> = each.collect();
         for ours in hours {
             report.hours += 1;
             report.events += ours.bare;
@@ -94,7 +92,7 @@ async fn hours(
 }
 
 async fn one_hour(
-    (here, there): (&pg::Pool, &pg::Pool),
+    (here, there): (&pg::Pool, &Tier),
     (tenant, hour): (TenantId, i64),
     since: Timestamp,
     report: &mut BareReport,
@@ -107,12 +105,10 @@ async fn one_hour(
         let (recent, old): (Vec<_>, Vec<_>) = page.into_iter().partition(|(_, at)| *at >= since);
         report.unchecked += old.len() as u64;
         let recent: Vec<EventId> = recent.into_iter().map(|(event, _)| event).collect();
-        for part in recent.chunks(cloud::ledger::bare::MAX_LOOKED_UP) {
-            let lacking = cloud::ledger::bare::lacking(there, tenant, part).await?;
-            let room = MAX_NAMED.saturating_sub(report.missing.len());
-            let each = lacking.into_iter().take(room);
-            report.missing.extend(each.map(|event_id| Missing { tenant_id: tenant, event_id }));
-        }
+        let lacking = there.lacking(tenant, &recent).await?;
+        let room = MAX_NAMED.saturating_sub(report.missing.len());
+        let each = lacking.into_iter().take(room);
+        report.missing.extend(each.map(|event_id| Missing { tenant_id: tenant, event_id }));
     }
     Ok(())
 }

@@ -6,8 +6,10 @@
 //! prints. docs/spec/verify.md says what is compared and what can be repaired.
 
 mod bare;
+mod by_id;
 mod check;
 mod media;
+mod remote;
 mod show;
 pub(crate) mod tier;
 
@@ -30,8 +32,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// Different repairs of one stream; each answers what the one before brought to light.
 const MAX_ROUNDS: usize = 10;
 
-const NOT_BARE: &str = "events without a sequence were not compared: that needs both databases, \
-                        with --config and --cloud-config";
+const NOT_BARE: &str =
+    "events without a sequence were not compared: that needs --config of the site";
 const NOT_MEDIA: &str =
     "images were not compared with their objects: that needs --config of the site";
 
@@ -71,7 +73,7 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     streams: Vec<StreamReport>,
-    /// Events without a sequence; absent where only one node is looked at, or a tier is asked over HTTP.
+    /// Events without a sequence; absent where only one node is looked at, or the edge is asked over HTTP.
     bare: Option<BareReport>,
     /// Images; absent likewise, and where the site has no object store.
     media: Option<MediaReport>,

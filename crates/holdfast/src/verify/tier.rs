@@ -10,8 +10,9 @@ use edge::sync::admin::Actor;
 use event::id::{EventId, NodeId, TenantId};
 use event::ledger::{BlockState, MarkState, Place, Repair, Repaired, StreamState};
 use jiff::Timestamp;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
+
+use super::remote::Remote;
 
 /// The most pages of one list; a loop beyond it would be a server's fault.
 const MAX_PAGES: usize = 100_000;
@@ -40,8 +41,6 @@ pub(crate) struct Tiers {
     pub(crate) note: Option<String>,
     /// The site's configuration, where its database is asked.
     pub(crate) site: Option<edge::Config>,
-    /// How long the cloud remembers event ids, where its database is asked.
-    pub(crate) remembers_for: Duration,
 }
 
 impl TierArgs {
@@ -56,14 +55,10 @@ impl TierArgs {
                 (Tier::Edge(pool(config.database.clone())?), Some(config))
             }
         };
-        let mut remembers_for = Duration::ZERO;
         let (cloud, note) = match &self.cloud_url {
             Some(url) => (Some(Tier::Http(Remote::new(url, "HOLDFAST_CLOUD_TOKEN")?)), None),
             None => match self.cloud_database() {
-                Ok((tier, ttl)) => {
-                    remembers_for = ttl;
-                    (Some(tier), None)
-                }
+                Ok(tier) => (Some(tier), None),
                 Err(error) if self.cloud_config.is_some() => return Err(error),
                 Err(_) => {
                     let note = "the cloud was not asked: give --cloud-url with HOLDFAST_CLOUD_TOKEN, \
@@ -72,13 +67,13 @@ impl TierArgs {
                 }
             },
         };
-        Ok(Tiers { edge, cloud, note, site, remembers_for })
+        Ok(Tiers { edge, cloud, note, site })
     }
 
-    fn cloud_database(&self) -> anyhow::Result<(Tier, Duration)> {
+    fn cloud_database(&self) -> anyhow::Result<Tier> {
         let file: Option<&Path> = self.cloud_config.as_deref().or(self.config.as_deref());
         let config = cloud::Config::load(file, crate::config::environment)?;
-        Ok((Tier::Cloud(pool(config.database)?), config.dedupe_ttl))
+        Ok(Tier::Cloud(pool(config.database)?, config.dedupe_ttl))
     }
 }
 
@@ -89,7 +84,8 @@ fn pool(options: pg::Options) -> anyhow::Result<pg::Pool> {
 /// One tier.
 pub(crate) enum Tier {
     Edge(pg::Pool),
-    Cloud(pg::Pool),
+    /// The database, and how long ingestion remembers event ids.
+    Cloud(pg::Pool, Duration),
     Http(Remote),
 }
 
@@ -117,7 +113,7 @@ impl Tier {
                     wanted.after = Some((stream.to_owned(), epoch.parse()?));
                 }
             }
-            Tier::Cloud(pool) => {
+            Tier::Cloud(pool, _) => {
                 use cloud::ledger::states::{Wanted, streams};
                 let mut wanted = Wanted { stream: stream.cloned(), ..Wanted::default() };
                 for _ in 0..MAX_PAGES {
@@ -151,7 +147,7 @@ impl Tier {
                 Tier::Edge(pool) => {
                     edge::ledger::states::blocks(pool, &Tenants::All, &edge_name(of), after).await?
                 }
-                Tier::Cloud(pool) => {
+                Tier::Cloud(pool, _) => {
                     cloud::ledger::states::blocks(pool, &cloud_name(of), after).await?
                 }
                 Tier::Http(_) => Vec::new(),
@@ -175,7 +171,7 @@ impl Tier {
                 let name = edge_name(of);
                 Ok(edge::ledger::states::marks(pool, &Tenants::All, &name, blocks).await?)
             }
-            Tier::Cloud(pool) => {
+            Tier::Cloud(pool, _) => {
                 Ok(cloud::ledger::states::marks(pool, &cloud_name(of), blocks).await?)
             }
             Tier::Http(remote) => {
@@ -193,7 +189,7 @@ impl Tier {
             Tier::Edge(pool) => {
                 Ok(edge::ledger::states::recount(pool, &Tenants::All, &edge_name(of)).await?)
             }
-            Tier::Cloud(_) => Ok(Vec::new()),
+            Tier::Cloud(..) => Ok(Vec::new()),
             Tier::Http(remote) => {
                 let mut query = place(of);
                 query.push(("source", "rows".to_owned()));
@@ -213,7 +209,7 @@ impl Tier {
                 let name = edge_name(of);
                 Ok(edge::ledger::states::places(pool, &Tenants::All, &name, range).await?)
             }
-            Tier::Cloud(_) => Ok(Vec::new()),
+            Tier::Cloud(..) => Ok(Vec::new()),
             Tier::Http(remote) => {
                 let mut query = place(of);
                 query.extend([("from", range.0.to_string()), ("to", range.1.to_string())]);
@@ -229,7 +225,7 @@ impl Tier {
                 let actor = Actor::user(&crate::user::this_user());
                 Ok(edge::ledger::repair(pool, &Tenants::All, &actor, what).await?)
             }
-            Tier::Cloud(_) => anyhow::bail!("only an edge is repaired"),
+            Tier::Cloud(..) => anyhow::bail!("only an edge is repaired"),
             Tier::Http(remote) => remote.post("/api/v1/ledger/repair", &json!(what)).await,
         }
     }
@@ -246,7 +242,7 @@ impl Tier {
             Tier::Edge(pool) => {
                 Ok(edge::ledger::trace(pool, &tenants, event).await?.map(|found| json!(found)))
             }
-            Tier::Cloud(pool) => {
+            Tier::Cloud(pool, _) => {
                 let found = cloud::ledger::trace(pool, &tenants, event, occurred_at).await?;
                 Ok(found.map(|found| json!(found)))
             }
@@ -275,89 +271,4 @@ fn place(of: &StreamState) -> Vec<(&'static str, String)> {
         ("stream", of.stream.to_string()),
         ("epoch", of.epoch.to_string()),
     ]
-}
-
-/// A tier behind HTTP.
-pub(crate) struct Remote {
-    client: reqwest::Client,
-    base: String,
-    token: String,
-}
-
-impl Remote {
-    fn new(url: &str, variable: &str) -> anyhow::Result<Remote> {
-        let token = std::env::var(variable)
-            .with_context(|| format!("{variable} is not set: make a token with holdfast token"))?;
-        let client = reqwest::Client::builder()
-            .timeout(Duration::from_secs(120))
-            .build()
-            .context("make an HTTP client")?;
-        Ok(Remote { client, base: url.trim_end_matches('/').to_owned(), token })
-    }
-
-    async fn answer(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Option<Value>> {
-        let asked = request.bearer_auth(&self.token).send().await;
-        let answer = asked.with_context(|| format!("ask {}", self.base))?;
-        let status = answer.status();
-        let body: Value = answer.json().await.unwrap_or_default();
-        match status.as_u16() {
-            200 => Ok(Some(body)),
-            404 if body["error"]["code"] == "not_found" => Ok(None),
-            _ => anyhow::bail!(
-                "{} answers {status}: {}",
-                self.base,
-                body["error"]["message"].as_str().unwrap_or("no reason is given")
-            ),
-        }
-    }
-
-    async fn find(&self, path: &str, query: &[(&str, String)]) -> anyhow::Result<Option<Value>> {
-        let mut url = reqwest::Url::parse(&format!("{}{path}", self.base))
-            .with_context(|| format!("{} is no address", self.base))?;
-        if !query.is_empty() {
-            url.query_pairs_mut().extend_pairs(query);
-        }
-        self.answer(self.client.get(url)).await
-    }
-
-    async fn post<T: DeserializeOwned>(&self, path: &str, body: &Value) -> anyhow::Result<T> {
-        let request = self.client.post(format!("{}{path}", self.base)).json(body);
-        let answer = self.answer(request).await?;
-        let answer = answer.context("there is no such node, or it is another tenant's")?;
-        Ok(serde_json::from_value(answer)?)
-    }
-
-    async fn list<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        query: &[(&str, String)],
-        member: &str,
-    ) -> anyhow::Result<Vec<T>> {
-        let mut page = self.find(path, query).await?.unwrap_or_default();
-        Ok(serde_json::from_value(page[member].take())?)
-    }
-
-    /// Every page of a list.
-    async fn pages<T: DeserializeOwned>(
-        &self,
-        path: &str,
-        query: &[(&str, String)],
-        member: &str,
-    ) -> anyhow::Result<Vec<T>> {
-        let mut found = Vec::new();
-        let mut query = query.to_vec();
-        for _ in 0..MAX_PAGES {
-            let mut page = self.find(path, &query).await?.unwrap_or_default();
-            let part: Vec<T> = serde_json::from_value(page[member].take())?;
-            found.extend(part);
-            let after = match &page["next_after"] {
-                Value::String(text) => text.clone(),
-                Value::Number(number) => number.to_string(),
-                _ => break,
-            };
-            query.retain(|(name, _)| *name != "after");
-            query.push(("after", after));
-        }
-        Ok(found)
-    }
 }

@@ -16,7 +16,7 @@ use tokio_postgres::Client;
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) struct Site {
-    pub(crate) database: Database,
+    _database: Database,
     pub(crate) client: Client,
     pub(crate) bucket: Bucket,
     pub(crate) tenant: TenantId,
@@ -39,7 +39,7 @@ impl Site {
             client: database.connect().await.unwrap(),
             bucket: Bucket::new(&address).unwrap(),
             tenant: TenantId::mint(),
-            database,
+            _database: database,
             folder,
             config,
             _store: store,
@@ -79,7 +79,7 @@ impl Site {
         let output = self.run(arguments).await;
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.success(), succeeds, "{arguments:?}: {said}");
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|error| panic!("{error}: {said}"))
+        serde_json::from_slice(&output.stdout).unwrap()
     }
 
     /// What a command says that must fail.

@@ -17,7 +17,7 @@ use super::{Parameters, answer, tenant, unavailable};
 use crate::http::Http;
 use crate::http::refused::Refused;
 use crate::ledger::states::{self, MAX_BLOCKS, MAX_MARKED, MAX_STREAMS, Wanted};
-use crate::ledger::{StreamName, trace};
+use crate::ledger::{StreamName, bare, trace};
 use crate::tokens::{Tenants, Token};
 
 type Asker = Extension<Arc<Token>>;
@@ -29,6 +29,8 @@ pub(super) fn routes(router: Router<Http>) -> Router<Http> {
         .route("/api/v1/ledger/blocks", get(blocks))
         .route("/api/v1/ledger/marks", get(marks))
         .route("/api/v1/ledger/events/{event_id}", get(event))
+        .route("/api/v1/ledger/hours", get(hours))
+        .route("/api/v1/ledger/held", get(held))
 }
 
 async fn streams(
@@ -62,6 +64,22 @@ async fn event(
     RawQuery(query): RawQuery,
 ) -> Response {
     answer(http.ledger_event(&token, query.as_deref(), &id).await)
+}
+
+async fn hours(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_hours(&token, query.as_deref()).await)
+}
+
+async fn held(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_held(&token, query.as_deref()).await)
 }
 
 fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
@@ -159,4 +177,35 @@ impl Http {
         };
         Ok(json!(found.ok_or_else(missing)?))
     }
+
+    async fn ledger_hours(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "hours"])?;
+        let tenant = tenant(token, &parameters)?;
+        let hours: Vec<i64> = several(&parameters, "hours")?;
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let found = bare::hours(&self.service.pool, tenant, &hours).await;
+        let found = found.map_err(|error| unavailable(&error))?;
+        let remembers = self.service.dedupe_ttl.as_secs();
+        Ok(json!({"hours": found, "remembers_for_seconds": remembers}))
+    }
+
+    async fn ledger_held(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "event_ids"])?;
+        let tenant = tenant(token, &parameters)?;
+        let mut events: Vec<EventId> = several(&parameters, "event_ids")?;
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let lacking = bare::lacking(&self.service.pool, tenant, &events).await;
+        let lacking = lacking.map_err(|error| unavailable(&error))?;
+        events.retain(|event| !lacking.contains(event));
+        Ok(json!({"held": events}))
+    }
+}
+
+/// A list with commas. The length of a parameter bounds it.
+fn several<T: FromStr<Err: Display>>(
+    parameters: &Parameters,
+    name: &str,
+) -> Result<Vec<T>, Refused> {
+    let text: String = needed(parameters, name)?;
+    text.split(',').map(|one| parse(name, one)).collect()
 }
