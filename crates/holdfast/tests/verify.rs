@@ -90,12 +90,18 @@ async fn over_http(site: &Site, client: &Client) -> Value {
         NewToken { name: "operator".to_owned(), role: Role::Viewer, tenants, expires_at: None };
     let (_, token) = tokens::create(client, &new).await.unwrap();
     let url = format!("http://{}", cloud.http());
+    testkit::eventually(images::LONG, "the cloud is ready", async || {
+        reqwest::get(format!("{url}/readyz")).await.is_ok_and(|answer| answer.status() == 200)
+    })
+    .await
+    .unwrap();
     let mut command = site.command(&["verify", "--json", "--cloud-url", &url]);
     command.env("HOLDFAST_CLOUD_TOKEN", token.expose());
     let mut command = tokio::process::Command::from(command);
     let output = command.kill_on_drop(true).output();
     let output = tokio::time::timeout(images::LONG, output).await.unwrap().unwrap();
-    assert!(!output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("not where they should be"), "{said}");
     cloud.stop().await;
     serde_json::from_slice(&output.stdout).unwrap()
 }
