@@ -53,7 +53,7 @@ pub(crate) struct DatabaseArg {
     /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
     #[arg(long, conflicts_with = "historian")]
     edge: bool,
-    /// The tokens of a historian's API; the [historian] section is read.
+    /// The tokens of a historian's API; the historian section is read.
     #[arg(long)]
     historian: bool,
     #[command(flatten)]

@@ -6,7 +6,7 @@
 //! sent or its job is worked on; it is linked to sessions and media of its own tenant only. A model that
 //! hangs, floods or crashes harms its own job alone.
 //!
-//! It must not know how images come into the object store. It fails with [`Fault`]; what a caller or a
+//! It must not know how images come into the object store. It fails with `Fault`; what a caller or a
 //! model did wrong is said in their terms, without the payload.
 
 mod ask;

@@ -1,7 +1,7 @@
 //! The edge's part in comparing the tiers, and in bringing them together again.
 //!
 //! [`states`] tells what the edge has of its streams, [`repair()`] changes the ledger and the outbox so that node, edge and
-//! cloud agree, [`bare`] does both for events without a sequence, `resend` asks nodes until a repair is closed, [`trace`] finds one event. The HTTP API and `holdfast verify`
+//! cloud agree, [`bare`] does both for events without a sequence, `resend` asks nodes until a repair is closed, `trace` finds one event. The HTTP API and `holdfast verify`
 //! stand on these. docs/spec/verify.md is the contract.
 //!
 //! Promises: nothing outside the given tenants is seen or changed; a repair and its audit are one transaction under the

@@ -7,7 +7,7 @@
 //! seen with the right size and hash, in one transaction with its event and its job for the model. What a
 //! crash leaves on either side is found and mended by the sweep.
 //!
-//! It must not know what an image shows or how objects reach the cloud. It fails with [`Fault`].
+//! It must not know what an image shows or how objects reach the cloud. It fails with `Fault`.
 
 mod adopt;
 mod ask;

@@ -106,7 +106,8 @@ fn another_event_under_a_sequence_shows_and_a_missing_row_is_not_judged() {
         MarkState { seq, mark: format!("{:016x}", digest.mark()) }
     };
     let events: Vec<EventId> = (0..5).map(|_| EventId::mint()).collect();
-    let cloud: Vec<MarkState> = (0..5).map(|n| mark(n, events[n as usize])).collect();
+    let cloud: Vec<MarkState> =
+        (0..5).map(|n| mark(n, events[usize::try_from(n).unwrap()])).collect();
     let mut edge = cloud.clone();
     edge[2] = mark(2, EventId::mint());
     edge[3] = mark(3, EventId::mint());

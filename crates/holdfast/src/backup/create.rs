@@ -21,7 +21,7 @@ const MEASURE_EVERY: Duration = Duration::from_millis(500);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
-    /// The folder for backups, made if it is not there; or s3, the bucket of the [backup] section.
+    /// The folder for backups, made if it is not there; or s3, the bucket of the backup section.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     to: PathBuf,
     /// Whose database.
@@ -39,7 +39,7 @@ pub(crate) struct Args {
     /// JSON instead of a sentence.
     #[arg(long)]
     json: bool,
-    /// The configuration; the role's section and [backup] are read. The environment wins over it.
+    /// The configuration; the role's section and backup are read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
 }

@@ -35,7 +35,7 @@ pub(crate) struct Args {
     /// JSON instead of sentences.
     #[arg(long)]
     json: bool,
-    /// The configuration; the role's section and [backup] are read. The environment wins over it.
+    /// The configuration; the role's section and backup are read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
 }

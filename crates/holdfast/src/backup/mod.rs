@@ -62,7 +62,7 @@ pub(crate) struct ListArgs {
     /// The folder with the backups, or s3.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     from: PathBuf,
-    /// The configuration; for s3 its [backup] section is read. The environment wins over it.
+    /// The configuration; for s3 its backup section is read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
     /// JSON instead of a table.

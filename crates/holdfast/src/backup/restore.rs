@@ -19,7 +19,7 @@ pub(crate) struct VerifyArgs {
     /// The folder with the backups, or s3.
     #[arg(long, env = "HOLDFAST_BACKUPS")]
     from: PathBuf,
-    /// The configuration; for s3 its [backup] section is read. The environment wins over it.
+    /// The configuration; for s3 its backup section is read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
 }
@@ -49,7 +49,7 @@ pub(crate) struct RestoreArgs {
     /// Leave the site's object store alone.
     #[arg(long)]
     no_objects: bool,
-    /// The configuration; [edge] says where the object store is, [backup] what s3 is. The environment wins over it.
+    /// The configuration; [edge] says where the object store is, backup what s3 is. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
 }

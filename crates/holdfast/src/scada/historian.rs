@@ -33,7 +33,7 @@ pub(crate) enum Command {
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct ConfigArg {
-    /// The configuration; its [historian] section is read. The environment wins over it.
+    /// The configuration; its historian section is read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     pub(super) config: Option<PathBuf>,
 }

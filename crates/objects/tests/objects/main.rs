@@ -1,6 +1,10 @@
 //! The client against two real stores, and the embedded one against crashes and a full disk.
 
-#![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a test whose ground cannot be laid has failed"
+)]
 
 mod both;
 mod client;

@@ -212,14 +212,11 @@ async fn rabbitmq(
     progress: &Progress,
 ) -> Make {
     let topology = topology();
-    while declared {
-        match declare(&address, &topology).await {
-            Ok(()) => break,
-            Err(error) => {
-                tracing::warn!(%error, pause = ?PAUSE, "the topology could not be declared");
-                progress.bus(Some("the topology could not be declared"));
-                tokio::time::sleep(PAUSE).await;
-            }
+    if declared {
+        while let Err(error) = declare(&address, &topology).await {
+            tracing::warn!(%error, pause = ?PAUSE, "the topology could not be declared");
+            progress.bus(Some("the topology could not be declared"));
+            tokio::time::sleep(PAUSE).await;
         }
     }
     progress.bus(None);

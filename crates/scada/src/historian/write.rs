@@ -134,8 +134,9 @@ mod tests {
             moved
         };
         let partition = ("t".to_owned(), 4);
-        let stored =
-            async || load(&pool, "g", &[partition.clone()]).await.unwrap().remove(&partition);
+        let stored = async || {
+            load(&pool, "g", std::slice::from_ref(&partition)).await.unwrap().remove(&partition)
+        };
         // Refused by the database: neither the rows nor the offset.
         records[1].extra = Some(serde_json::json!({"note": "\0"}));
         let refused = writer.store_moving(&records, &moves(9), Way::default()).await.unwrap_err();

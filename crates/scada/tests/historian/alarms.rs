@@ -36,7 +36,8 @@ impl Operator {
     async fn items(&self, path: &str) -> Vec<Value> {
         let request = http().get(self.station.url(path)).bearer_auth(&self.token);
         let answer: Value = request.send().await.unwrap().json().await.unwrap();
-        answer["items"].as_array().unwrap_or_else(|| panic!("{path}: {answer}")).clone()
+        assert!(answer["items"].is_array(), "{path}: {answer}");
+        answer["items"].as_array().unwrap().clone()
     }
 
     async fn state(&self, tag: &str) -> String {

@@ -74,7 +74,7 @@ async fn one_invalid_message_in_a_thousand_is_a_dead_letter_and_the_rest_is_stor
     let version = |message: &mut Message, text: &str| {
         message.headers.insert("schema_version".to_owned(), text.to_owned());
     };
-    let bad = vec![
+    let bad = [
         broken(|message| message.body = "canary".into()),
         broken(|message| {
             let text = String::from_utf8(message.body.to_vec()).unwrap();

@@ -259,10 +259,10 @@ impl Alarm {
         if older || !self.state.is_active() {
             return Vec::new();
         }
-        vec![self.to_cleared(at)]
+        vec![self.move_to_cleared(at)]
     }
 
-    fn to_cleared(&mut self, at: Timestamp) -> Step {
+    fn move_to_cleared(&mut self, at: Timestamp) -> Step {
         let from = self.state;
         self.state = match from {
             State::ActiveUnacknowledged => State::ClearedUnacknowledged,
@@ -306,7 +306,7 @@ impl Alarm {
         let over = self.last_raised_at.map(|at| after(at, rules.quiet));
         if let Some(over) = over.filter(|over| self.state.is_active() && *over <= now) {
             self.last_cleared_at = Some(self.last_cleared_at.map_or(over, |at| at.max(over)));
-            steps.push(self.to_cleared(over));
+            steps.push(self.move_to_cleared(over));
         }
         if let Some(until) = self.shelved_until.filter(|until| *until <= now) {
             steps.push(self.unshelve(until));
