@@ -8,10 +8,11 @@ mod objects_side;
 mod rows_side;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
-use tokio::time::{MissedTickBehavior, interval};
+use tokio::time::{Instant, MissedTickBehavior, interval_at};
 use uuid::Uuid;
 
 use super::{Fault, Media};
@@ -21,6 +22,8 @@ use crate::signal::Signal;
 
 /// One sweep at a time, whoever of the replicas runs it.
 const LOCK: i64 = 0x6d65_6469;
+/// The first sweep waits for the start to be over, and for cameras that the stop cut off to come back.
+const FIRST_WITHIN: Duration = Duration::from_secs(60);
 /// Connections of a sweep.
 const CONNECTIONS: usize = 2;
 /// The most rows and objects that are named.
@@ -224,7 +227,8 @@ pub(crate) async fn run(
     metrics: Arc<Metrics>,
     mut stop: Signal,
 ) {
-    let mut timer = interval(media.config.sweep_every);
+    let first = Instant::now() + media.config.sweep_every.min(FIRST_WITHIN);
+    let mut timer = interval_at(first, media.config.sweep_every);
     timer.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tokio::select! {

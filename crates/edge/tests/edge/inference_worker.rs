@@ -138,7 +138,7 @@ async fn a_model_is_told_of_the_image_and_its_session_and_of_no_secret() {
     );
     client.execute(&insert, &[]).await.unwrap();
     let media = farm.image(b"abc", Some(&session.to_string())).await;
-    let script = "read -r line; echo \"$line\" >&2; cat $(echo \"$line\" | sed 's/.*\"image\":\"\\([^\"]*\\)\".*/\\1/') >&2; env >&2; exit 3";
+    let script = "read -r line; echo \"$line\" >&2; cat $(echo \"$line\" | sed 's/.*\"image\":\"\\([^\"]*\\)\".*/\\1/') >&2; env | cut -d= -f1 >&2; exit 3";
     let worker = farm.start(&config(shell(script, Path::new("x"))), "edge-1");
     farm.until("SELECT count(*) FROM inference_jobs WHERE status = 'dlq'", 1).await;
     worker.stop().await;

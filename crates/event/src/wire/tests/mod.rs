@@ -234,6 +234,8 @@ fn a_status_is_written_as_documented_and_read_back() {
         written["ignored_acks"].as_object_mut().unwrap().remove("malformed"),
         Some(json!(0))
     );
+    let commands = json!({"foreign_epoch": 0, "beyond_head": 0, "malformed": 0});
+    assert_eq!(written.as_object_mut().unwrap().remove("ignored_commands"), Some(commands));
     assert_eq!(written, documented);
     assert_eq!(Status::parse(status.to_json().as_bytes()), Ok(status));
 
