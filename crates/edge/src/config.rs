@@ -113,6 +113,11 @@ impl Config {
         Config::from_section(&Section::load(file, SECTION, KEYS, env)?)
     }
 
+    /// The site's object store, if it has one.
+    pub fn object_store(&self) -> Result<Option<objects::Bucket>, objects::Error> {
+        self.media.as_ref().map(|media| objects::Bucket::new(&media.store)).transpose()
+    }
+
     /// Takes the values of a section that was read with [`KEYS`].
     pub fn from_section(section: &Section) -> Result<Config, settings::Error> {
         let path = |key| Ok::<_, settings::Error>(section.find(key)?.map(|value| value.path()));

@@ -157,7 +157,7 @@ impl Edge {
         }
         match config.inference.as_ref().filter(|_| has(Role::Inference)) {
             Some(inference) => {
-                let bucket = retention::store(&config)?;
+                let bucket = config.object_store()?;
                 let evaluator =
                     Evaluator::start(&config.database, inference, bucket, &config.replica)?;
                 others.spawn(evaluator.run(stopping.clone()));
@@ -168,7 +168,7 @@ impl Edge {
             None => {}
         }
         if has(Role::Retention) {
-            let retention = Retention::new(&config, retention::store(&config)?);
+            let retention = Retention::new(&config, config.object_store()?);
             others.spawn(retention::run(retention, Arc::clone(&metrics), stopping.clone()));
         }
         if has(Role::Telemetry) {

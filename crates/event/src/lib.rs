@@ -2,7 +2,7 @@
 //!
 //! **Purpose.** The two envelopes ([`farm`] and [`scada`]) with their exact field names and every
 //! rule a value must keep; typed ids ([`id`]); the names of topics, queues, partitions and objects
-//! ([`names`]); the bodies that node and edge exchange ([`wire`]); and the ledger's arithmetic
+//! ([`names`]); the windows of aggregates ([`Window`]); the bodies that node and edge exchange ([`wire`]); and the ledger's arithmetic
 //! ([`ledger`]): which sequences of a stream were received, which were declared lost, which are
 //! missing.
 //!
@@ -31,6 +31,7 @@ pub mod quality;
 pub mod scada;
 mod spelling;
 mod timestamp;
+mod window;
 pub mod wire;
 
 pub use class::Class;
@@ -38,6 +39,7 @@ pub use invalid::{Invalid, InvalidKind};
 pub use json::{MAX_EXPONENT, MAX_NESTING, MAX_NUMBER_CHARS};
 pub use quality::QualityCode;
 pub use timestamp::{rfc3339, utc};
+pub use window::Window;
 
 /// The largest event that is accepted, in bytes of JSON.
 ///

@@ -157,7 +157,7 @@ impl Line {
             consumers.spawn(consume(work, make, pool, readiness, consumers_stop.clone()));
         }
         let relay = match self.config.roles.contains(&Role::Relay) {
-            true => self.start_relay(publisher),
+            true => self.start_relay(Arc::clone(&publisher)),
             false => None,
         };
         stop.cancelled().await;
@@ -169,6 +169,8 @@ impl Line {
         if tokio::time::timeout(self.config.stop_grace, ended).await.is_err() {
             tracing::warn!("consumers were cut off; what they held is delivered again");
         }
+        // The inline bus goes with its last publisher, and must outlive its consumers.
+        drop(publisher);
     }
 
     fn start_relay(&self, publisher: Arc<dyn Publisher>) -> Option<Relay> {

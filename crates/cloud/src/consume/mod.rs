@@ -32,7 +32,6 @@ use tokio_util::sync::CancellationToken;
 
 pub use options::Options;
 pub use telemetry::debounce;
-pub use telemetry::window::Window;
 
 /// A consumer group: a service and the queue it works off.
 #[derive(Debug, Clone, PartialEq, Eq)]

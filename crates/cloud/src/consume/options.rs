@@ -3,9 +3,9 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use event::Window;
 use settings::Section;
 
-use super::Window;
 use super::analytics::ranges::Ranges;
 use super::debounce::Debounce;
 use super::media::Stores;

@@ -5,7 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bus::{About, Binding, Message, PublishError, Publisher};
-use lease::{Batch, Down, Handler, Lane, Outcome, Verdict};
+use lease::{Batch, Handler, Lane, Outcome, Sent, Verdict};
 use tracing::Instrument as _;
 
 use super::outbox::Outgoing;
@@ -53,23 +53,23 @@ impl Fault {
 
     /// `wanted` says that one of our own groups is bound to the message.
     fn of(error: &PublishError, wanted: bool) -> Fault {
-        let (reason, code) = match error {
+        let reason = match error {
             PublishError::Unroutable { .. } if wanted => {
                 let reason = "a queue or binding is missing: declare the topology";
                 return Fault::new(About::Us, reason, "NOT_BOUND", error.to_string());
             }
-            PublishError::Unroutable { .. } => ("unroutable", "UNROUTABLE"),
-            PublishError::TooLarge { .. } => ("too_large", "TOO_LARGE"),
-            PublishError::Malformed { .. } => ("malformed", "MALFORMED"),
-            PublishError::Unreachable(_) => ("the bus cannot be reached", "UNREACHABLE"),
-            PublishError::Blocked => ("the broker is short of memory or disk", "BLOCKED"),
-            PublishError::Unconfirmed(_) => ("the bus does not confirm", "UNCONFIRMED"),
-            PublishError::Refused => ("the broker refuses messages", "REFUSED"),
+            PublishError::Unroutable { .. } => "unroutable",
+            PublishError::TooLarge { .. } => "too_large",
+            PublishError::Malformed { .. } => "malformed",
+            PublishError::Unreachable(_) => "the bus cannot be reached",
+            PublishError::Blocked => "the broker is short of memory or disk",
+            PublishError::Unconfirmed(_) => "the bus does not confirm",
+            PublishError::Refused => "the broker refuses messages",
             PublishError::Misconfigured(_) => {
-                ("an exchange is missing or not allowed: declare the topology", "MISCONFIGURED")
+                "an exchange is missing or not allowed: declare the topology"
             }
         };
-        Fault::new(error.about(), reason, code, error.to_string())
+        Fault::new(error.about(), reason, error.code(), error.to_string())
     }
 }
 
@@ -123,37 +123,24 @@ impl Handler<Outgoing> for Deliver {
     }
 }
 
-/// What the rows come to, and the first fault that holds some of them. Rows of a lane stand next to
+/// What the rows come to, and a fault that holds some of them: one of ours, whatever else there is. Rows of a lane stand next to
 /// each other.
 fn judge(lanes: &[Lane], faults: Vec<Option<Fault>>) -> (Verdict, Option<Fault>) {
-    let mut held: Option<Fault> = None;
-    let mut held_lane: Option<&Lane> = None;
-    let mut outcomes = Vec::with_capacity(lanes.len());
-    for (lane, fault) in lanes.iter().zip(faults) {
-        outcomes.push(match fault {
-            // Behind a row that comes later: published again behind it, so that the last copies of
-            // the lane are in order.
-            _ if held_lane == Some(lane) => Outcome::NotTried,
-            None => Outcome::Done,
-            Some(Fault { about: About::Message, reason, code, message }) => {
-                let (reason, code) = (reason.to_owned(), code.to_owned());
-                Outcome::Bury { reason, code, message }
-            }
-            Some(fault) => {
-                held_lane = Some(lane);
-                // A fault of ours is the one to say, whatever else there is.
-                if held.as_ref().is_none_or(|first| first.about != About::Us) {
-                    held = Some(fault);
-                }
-                Outcome::NotTried
-            }
-        });
+    let holds = |about: About| faults.iter().flatten().find(|fault| fault.about == about).cloned();
+    let held = holds(About::Us).or_else(|| holds(About::Destination));
+    (Verdict::in_order(lanes, faults.into_iter().map(sent)), held)
+}
+
+fn sent(fault: Option<Fault>) -> Sent {
+    let Some(Fault { about, reason, code, message }) = fault else { return Sent::Done };
+    match about {
+        About::Message => {
+            let (reason, code) = (reason.to_owned(), code.to_owned());
+            Sent::Failed(Outcome::Bury { reason, code, message })
+        }
+        About::Destination => Sent::Held { why: message, retry_after: None },
+        About::Us => Sent::Held { why: message, retry_after: Some(OUR_PAUSE) },
     }
-    let down = held.as_ref().map(|fault| Down {
-        why: fault.message.clone(),
-        retry_after: (fault.about == About::Us).then_some(OUR_PAUSE),
-    });
-    (Verdict { outcomes, down }, held)
 }
 
 fn report(verdict: &Verdict) {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use cloud::consume::Window;
+use event::Window;
 use event::id::TenantId;
 use jiff::Timestamp;
 use proptest::prelude::*;

@@ -5,9 +5,8 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use event::Window;
 use settings::Section;
-
-use crate::telemetry::Window;
 
 /// What of readings goes to the cloud.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -94,7 +93,7 @@ impl Telemetry {
 #[cfg(test)]
 mod tests {
     use crate::Config;
-    use crate::telemetry::Window;
+    use event::Window;
 
     fn load(pairs: &[(&str, &str)]) -> Result<Config, settings::Error> {
         Config::load(None, |name| {

@@ -1,4 +1,4 @@
-//! A place in a list that is ordered by time and id, as one word: microseconds, a dot, the id.
+//! Pages of a list, and a place in one that is ordered by time and id, as one word: microseconds, a dot, the id.
 
 use std::fmt;
 use std::str::FromStr;
@@ -38,16 +38,21 @@ impl serde::Serialize for Cursor {
     }
 }
 
-/// The page of `rows` of which one more than `limit` were asked for, and where the next one starts.
-pub(crate) fn page<T>(
-    mut rows: Vec<T>,
-    limit: u32,
-    place: impl Fn(&T) -> Cursor,
-) -> (Vec<T>, Option<Cursor>) {
-    let more = rows.len() > limit as usize;
-    rows.truncate(limit as usize);
-    let next = rows.last().filter(|_| more).map(place);
-    (rows, next)
+/// Some rows of a list, and where the next page starts.
+#[derive(Debug, serde::Serialize)]
+pub(crate) struct Page<T, P = Cursor> {
+    rows: Vec<T>,
+    next: Option<P>,
+}
+
+impl<T, P> Page<T, P> {
+    /// The page of `rows` of which one more than `limit` were asked for; `place` says where a row is.
+    pub(crate) fn new(mut rows: Vec<T>, limit: u32, place: impl Fn(&T) -> P) -> Page<T, P> {
+        let more = rows.len() > limit as usize;
+        rows.truncate(limit as usize);
+        let next = rows.last().filter(|_| more).map(place);
+        Page { rows, next }
+    }
 }
 
 #[cfg(test)]

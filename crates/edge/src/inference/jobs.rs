@@ -11,6 +11,7 @@ use tokio::time::MissedTickBehavior;
 use uuid::Uuid;
 
 use super::Fault;
+use crate::http::cursor::Page;
 use crate::signal::Signal;
 use crate::sync::admin::scope;
 
@@ -198,20 +199,13 @@ pub(super) struct JobFilter {
     pub(super) limit: u32,
 }
 
-/// Some jobs, the newest first.
-#[derive(Debug, Serialize)]
-pub(super) struct JobPage {
-    rows: Vec<JobRow>,
-    next: Option<Uuid>,
-}
-
-/// A page of jobs.
+/// A page of jobs, the newest first.
 pub(super) async fn list(
     pool: &pg::Pool,
     tenants: &Tenants,
     filter: &JobFilter,
     with_stderr: bool,
-) -> Result<JobPage, Fault> {
+) -> Result<Page<JobRow, Uuid>, Fault> {
     let query = format!(
         "SELECT {COLUMNS}, CASE WHEN $6 THEN last_stderr END FROM inference_jobs
          WHERE ($1::uuid[] IS NULL OR tenant_id = ANY($1))
@@ -234,11 +228,8 @@ pub(super) async fn list(
             ],
         )
         .await?;
-    let mut rows = rows.iter().map(JobRow::read).collect::<Result<Vec<JobRow>, _>>()?;
-    let more = rows.len() > filter.limit as usize;
-    rows.truncate(filter.limit as usize);
-    let next = rows.last().filter(|_| more).map(|row| row.id);
-    Ok(JobPage { rows, next })
+    let rows = rows.iter().map(JobRow::read).collect::<Result<Vec<JobRow>, _>>()?;
+    Ok(Page::new(rows, filter.limit, |row| row.id))
 }
 
 /// Puts a dead job back to work.

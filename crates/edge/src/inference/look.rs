@@ -7,7 +7,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::Fault;
-use crate::http::cursor::{self, Cursor};
+use crate::http::cursor::{Cursor, Page};
 use crate::sync::admin::scope;
 
 /// A result, as its row says it.
@@ -81,19 +81,12 @@ pub(super) struct Filter {
     pub(super) limit: u32,
 }
 
-/// Some results, the newest first.
-#[derive(Debug, Serialize)]
-pub(super) struct Page {
-    rows: Vec<ResultRow>,
-    next: Option<Cursor>,
-}
-
-/// A page of results.
+/// A page of results, the newest first.
 pub(super) async fn list(
     pool: &pg::Pool,
     tenants: &Tenants,
     filter: &Filter,
-) -> Result<Page, Fault> {
+) -> Result<Page<ResultRow>, Fault> {
     let query = format!(
         "SELECT {COLUMNS} FROM inference_results
          WHERE ($1::uuid[] IS NULL OR tenant_id = ANY($1))
@@ -128,8 +121,7 @@ pub(super) async fn list(
         .await?;
     let rows = rows.iter().map(ResultRow::read).collect::<Result<Vec<ResultRow>, _>>()?;
     let place = |row: &ResultRow| Cursor { at: row.occurred_at, id: row.id };
-    let (rows, next) = cursor::page(rows, filter.limit, place);
-    Ok(Page { rows, next })
+    Ok(Page::new(rows, filter.limit, place))
 }
 
 /// One result.

@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use event::Window;
 use event::id::{Epoch, EventId, NodeId, TenantId};
 use event::names::Topic;
 use event::wire::Ack;
@@ -20,7 +21,6 @@ use super::{Incoming, rows};
 use crate::config::TelemetrySync;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
-use crate::telemetry::Window;
 use crate::telemetry::dirty::{self, Bucket};
 
 /// Attempts of one transaction that others get in the way of. Each waits for them, so this is

@@ -3,10 +3,10 @@
 use api::tokens::Tenants;
 use event::id::{DeviceId, MediaId, SessionId, TenantId};
 use jiff::Timestamp;
-use serde::Serialize;
 use uuid::Uuid;
 
 use super::{COLUMNS, Fault, Row};
+use crate::http::cursor::Page;
 use crate::sync::admin::scope;
 
 /// Which images to list. Everything that is given must hold.
@@ -22,13 +22,6 @@ pub(super) struct Filter {
     pub(super) limit: u32,
 }
 
-/// Some images, the newest id first.
-#[derive(Debug, Serialize)]
-pub(super) struct Page {
-    rows: Vec<Row>,
-    next: Option<Uuid>,
-}
-
 /// One image. One of other tenants is not there.
 pub(super) async fn find(pool: &pg::Pool, tenants: &Tenants, id: MediaId) -> Result<Row, Fault> {
     let query = format!(
@@ -39,12 +32,12 @@ pub(super) async fn find(pool: &pg::Pool, tenants: &Tenants, id: MediaId) -> Res
     Ok(Row::read(&found.ok_or(Fault::Missing)?)?)
 }
 
-/// A page of images.
+/// A page of images, the newest id first.
 pub(super) async fn list(
     pool: &pg::Pool,
     tenants: &Tenants,
     filter: &Filter,
-) -> Result<Page, Fault> {
+) -> Result<Page<Row, Uuid>, Fault> {
     let query = format!(
         "SELECT {COLUMNS} FROM media_objects
          WHERE ($1::uuid[] IS NULL OR tenant_id = ANY($1))
@@ -75,10 +68,6 @@ pub(super) async fn list(
             ],
         )
         .await?;
-    let mut rows = rows.iter().map(Row::read).collect::<Result<Vec<Row>, _>>()?;
-    let limit = filter.limit as usize;
-    let more = rows.len() > limit;
-    rows.truncate(limit);
-    let next = rows.last().filter(|_| more).map(|row| row.id);
-    Ok(Page { rows, next })
+    let rows = rows.iter().map(Row::read).collect::<Result<Vec<Row>, _>>()?;
+    Ok(Page::new(rows, filter.limit, |row| row.id))
 }

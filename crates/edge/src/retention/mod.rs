@@ -80,11 +80,6 @@ impl From<tokio_postgres::Error> for Error {
     }
 }
 
-/// The site's object store, if it has one.
-pub fn store(config: &Config) -> Result<Option<Bucket>, objects::Error> {
-    config.media.as_ref().map(|media| Bucket::new(&media.store)).transpose()
-}
-
 /// Called with the name of every step that was made; `false` ends the turn there, as a kill would.
 pub type Watch = Arc<dyn Fn(&'static str) -> bool + Send + Sync>;
 

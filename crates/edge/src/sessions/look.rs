@@ -7,7 +7,7 @@ use serde::Serialize;
 use uuid::Uuid;
 
 use super::{COLUMNS, Fault, Session, Status};
-use crate::http::cursor::{self, Cursor};
+use crate::http::cursor::{Cursor, Page};
 use crate::inference::ResultRow;
 use crate::sync::admin::scope;
 
@@ -29,19 +29,12 @@ pub(super) struct Filter {
     pub(super) limit: u32,
 }
 
-/// Some sessions, the newest start first.
-#[derive(Debug, Serialize)]
-pub(super) struct Page {
-    rows: Vec<Session>,
-    next: Option<Cursor>,
-}
-
-/// A page of sessions.
+/// A page of sessions, the newest first.
 pub(super) async fn list(
     pool: &pg::Pool,
     tenants: &Tenants,
     filter: &Filter,
-) -> Result<Page, Fault> {
+) -> Result<Page<Session>, Fault> {
     let query = format!(
         "SELECT {COLUMNS} FROM weight_sessions
          WHERE ($1::uuid[] IS NULL OR tenant_id = ANY($1))
@@ -78,8 +71,7 @@ pub(super) async fn list(
         .await?;
     let rows = rows.iter().map(Session::read).collect::<Result<Vec<Session>, _>>()?;
     let place = |row: &Session| Cursor { at: row.start_at, id: row.id };
-    let (rows, next) = cursor::page(rows, filter.limit, place);
-    Ok(Page { rows, next })
+    Ok(Page::new(rows, filter.limit, place))
 }
 
 /// An image of a session.

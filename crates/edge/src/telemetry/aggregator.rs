@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use event::Window;
 use jiff::Timestamp;
 use pg::Transaction;
 
 use super::dirty::{self, Bucket};
-use super::{Window, compute, emit, kept, store};
+use super::{compute, emit, kept, store};
 use crate::config::Telemetry;
 use crate::metrics::Metrics;
 use crate::signal::Signal;

@@ -4,11 +4,11 @@
 
 use std::collections::BTreeMap;
 
+use event::Window;
 use jiff::{SignedDuration, Timestamp};
 use pg::Transaction;
 use tokio_postgres::Row;
 
-use super::Window;
 use super::dirty::{Bucket, Columns};
 
 /// A sample further ahead than this is a wrong clock, and is not the last of its series.

@@ -6,11 +6,10 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use event::Window;
 use jiff::Timestamp;
 use pg::Transaction;
 use uuid::Uuid;
-
-use super::Window;
 
 /// A mark that is there is updated though nothing in it may change: whoever computes the bucket holds the mark's lock, so that we wait, and mark
 /// again when it has gone. `DO NOTHING` would not wait.

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use event::Window;
 use event::farm::{Envelope, EventType};
 use event::id::{BarnId, DeviceId, EventId, FarmId, TenantId};
 use jiff::Timestamp;
@@ -15,7 +16,6 @@ use serde_json::value::RawValue;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
-use super::Window;
 use super::dirty::{Bucket, Columns};
 use crate::outbox;
 

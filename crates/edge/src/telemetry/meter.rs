@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
+use event::Window;
 use metrics::{Counter, Gauge, Key, KeyName, Label, Recorder};
 use metrics_exporter_prometheus::PrometheusRecorder;
 
-use super::Window;
 use crate::metrics::{META, counter};
 
 /// The aggregator's metrics.

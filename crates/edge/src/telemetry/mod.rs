@@ -21,9 +21,7 @@ pub mod query;
 mod readings;
 mod series;
 mod store;
-mod window;
 
 pub use aggregator::{Aggregator, KEPT_EVERY};
 pub use compute::AHEAD;
 pub(crate) use meter::Meter;
-pub use window::Window;

@@ -6,12 +6,11 @@
 use std::fmt;
 use std::str::FromStr;
 
+use event::Window;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use tokio_postgres::Row;
 use uuid::Uuid;
-
-use super::Window;
 
 /// The longest range that can be asked for.
 pub const MAX_RANGE: SignedDuration = SignedDuration::from_hours(3_660 * 24);

@@ -2,12 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use event::Window;
 use jiff::Timestamp;
 use pg::Transaction;
 use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
-use super::Window;
 use super::compute::{AHEAD, Held};
 use super::dirty::Bucket;
 

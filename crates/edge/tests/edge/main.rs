@@ -38,6 +38,7 @@ mod sync_faults;
 mod sync_order;
 mod sync_real;
 mod telemetry;
+mod telemetry_access;
 mod telemetry_ask;
 mod telemetry_race;
 mod telemetry_sync;

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use edge::config::{Telemetry, TelemetrySync};
 use edge::metrics::Metrics;
-use edge::telemetry::{Aggregator, Window};
+use edge::telemetry::Aggregator;
+use event::Window;
 use event::id::{DeviceId, EventId};
 use jiff::{SignedDuration, Timestamp};
 use rand::rngs::StdRng;

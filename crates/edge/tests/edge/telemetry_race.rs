@@ -6,7 +6,8 @@ use std::time::Duration;
 
 use edge::config::{Telemetry, TelemetrySync};
 use edge::metrics::Metrics;
-use edge::telemetry::{Aggregator, Window};
+use edge::telemetry::Aggregator;
+use event::Window;
 use event::id::{DeviceId, TenantId};
 use rand::rngs::StdRng;
 use rand::seq::SliceRandom as _;

@@ -103,7 +103,7 @@ impl Role {
         match self {
             Role::Edge => {
                 let config = edge::Config::load(file, crate::config::environment)?;
-                Ok(edge::retention::store(&config)?)
+                Ok(config.object_store()?)
             }
             Role::Cloud => Ok(None),
         }

@@ -37,7 +37,7 @@ enum Format {
 /// Runs one turn, or looks at what one would do.
 pub(crate) async fn retain(args: RetainArgs) -> anyhow::Result<()> {
     let config = load(args.config.config.as_deref())?;
-    let retention = Retention::new(&config, edge::retention::store(&config)?);
+    let retention = Retention::new(&config, config.object_store()?);
     let report = match args.dry_run {
         true => retention.look().await?,
         false => retention.turn().await?.ok_or_else(|| {

@@ -9,13 +9,13 @@
 
 use std::time::Duration;
 
+use event::Window;
 use jiff::Timestamp;
 use pg::Transaction;
 use tokio_postgres::types::ToSql;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
-use super::window::Window;
 use super::{TELEMETRY_SERVICE, publish};
 use crate::consume::Options;
 use crate::consume::hold::wait;

@@ -6,13 +6,13 @@
 
 use std::collections::BTreeMap;
 
+use event::Window;
 use event::farm::EventType;
 use jiff::Timestamp;
 use pg::Transaction;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use super::window::Window;
 use crate::consume::event::Event;
 
 #[derive(Debug, Deserialize)]

@@ -8,7 +8,6 @@ mod journal;
 mod publish;
 mod readings;
 mod sync;
-pub(super) mod window;
 
 use bus::Consumer;
 use tokio_util::sync::CancellationToken;

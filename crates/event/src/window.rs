@@ -54,19 +54,19 @@ impl Window {
 
     /// When the bucket began that an instant falls into.
     pub fn start_of(self, at: Timestamp) -> Timestamp {
-        let since = at.as_second().rem_euclid(self.seconds());
-        let whole = Timestamp::from_second(at.as_second() - since);
-        // A fraction of a second before 1970 belongs to the second below.
-        let below = at.subsec_nanosecond() < 0 && since == 0;
-        match whole {
-            Ok(start) if below => start - self.span(),
-            Ok(start) => start,
-            // Only at the end of time that the type can hold.
-            Err(_) => Timestamp::MIN,
-        }
+        let micros = self.seconds() * 1_000_000;
+        let at = at.as_microsecond();
+        // Only before the first instant that the type can hold is there no start.
+        Timestamp::from_microsecond(at - at.rem_euclid(micros)).unwrap_or(Timestamp::MIN)
     }
 
-    fn seconds(self) -> i64 {
+    /// When the bucket ends that begins at `start`.
+    pub fn end_of(self, start: Timestamp) -> Timestamp {
+        start.checked_add(self.span()).unwrap_or(Timestamp::MAX)
+    }
+
+    /// The same in seconds.
+    pub fn seconds(self) -> i64 {
         match self {
             Window::Minute => 60,
             Window::Hour => 3_600,
@@ -98,17 +98,18 @@ mod tests {
     fn buckets_begin_at_whole_minutes_hours_and_days_of_utc() {
         let at = |text: &str| text.parse::<Timestamp>().unwrap();
         for (window, text, start) in [
-            (Window::Minute, "2026-02-01T10:07:59.999Z", "2026-02-01T10:07:00Z"),
+            (Window::Minute, "2026-02-01T10:07:59.999999Z", "2026-02-01T10:07:00Z"),
             (Window::Minute, "2026-02-01T10:08:00Z", "2026-02-01T10:08:00Z"),
-            (Window::Hour, "2026-02-01T10:07:59Z", "2026-02-01T10:00:00Z"),
-            (Window::Day, "2026-02-01T23:59:59.9Z", "2026-02-01T00:00:00Z"),
+            // The clocks of Berlin go forward in this hour; those of the buckets do not.
+            (Window::Hour, "2026-03-29T01:30:00Z", "2026-03-29T01:00:00Z"),
+            (Window::Day, "2026-03-29T23:59:59.9Z", "2026-03-29T00:00:00Z"),
             (Window::Day, "1969-12-31T23:59:59.5Z", "1969-12-31T00:00:00Z"),
-            (Window::Minute, "1969-12-31T23:58:59.5Z", "1969-12-31T23:58:00Z"),
-            (Window::Minute, "1969-12-31T23:59:00Z", "1969-12-31T23:59:00Z"),
             (Window::Minute, "1969-12-31T23:59:59.5Z", "1969-12-31T23:59:00Z"),
+            (Window::Minute, "1969-12-31T23:59:00Z", "1969-12-31T23:59:00Z"),
         ] {
             assert_eq!(window.start_of(at(text)), at(start), "{window} {text}");
         }
+        assert_eq!(Window::Day.end_of(at("2026-03-29T00:00:00Z")), at("2026-03-30T00:00:00Z"));
     }
 
     #[test]
