@@ -5,7 +5,8 @@
 //! where to look. A lane missing here is found again by the sweep, one too many costs one look.
 //!
 //! Promises of [`Lanes::pick`]: tenants share a batch evenly, as far as they have work; within a
-//! tenant a higher priority goes first; within a priority lanes share evenly and take turns.
+//! tenant a higher priority goes first; within a priority lanes take turns, with up to [`RUN`] rows
+//! each, or evenly more when that does not fill the batch.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, VecDeque};
@@ -19,6 +20,10 @@ use crate::table::Kind;
 
 /// What a lane is taken to hold until it is known better; it doubles whenever that was not enough.
 const UNKNOWN_ROWS: u32 = 64;
+
+/// What a lane gives in one turn, if it has as much. Every lane of a claim costs about as much as ten
+/// rows do, so a few rows of each of many would be dear.
+const RUN: u32 = 50;
 
 /// The rows of one tenant, priority and ordering key.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -333,11 +338,17 @@ fn has_ready(bands: &Bands) -> bool {
 
 impl Band {
     fn pick(&mut self, limit: u32, slots: usize) -> Vec<(Arc<str>, u32)> {
-        let asked =
-            self.ready.len().div_ceil(slots).min(usize::try_from(limit).unwrap_or(usize::MAX));
+        let (mut asked, mut wanted) = (0, 0);
+        let mut rows: Vec<u32> = Vec::new();
+        for key in self.ready.iter().take(self.ready.len().div_ceil(slots)) {
+            if wanted >= limit {
+                break;
+            }
+            rows.push(self.lanes.get(key).map_or(0, |entry| entry.rows));
+            wanted = wanted.saturating_add(rows[asked].clamp(1, RUN));
+            asked += 1;
+        }
         let keys: Vec<Arc<str>> = self.ready.drain(..asked).collect();
-        let rows: Vec<u32> =
-            keys.iter().map(|key| self.lanes.get(key).map_or(0, |entry| entry.rows)).collect();
         for key in &keys {
             if let Some(entry) = self.lanes.get_mut(key) {
                 entry.standing = Standing::Asked;

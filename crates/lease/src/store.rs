@@ -129,6 +129,36 @@ impl Asked<'_> {
     }
 }
 
+/// Where the columns of a claim's answer are: hundreds of rows are not asked by name.
+struct Columns {
+    ask_n: usize,
+    run_name: usize,
+    run_at: usize,
+    run_wait_ms: usize,
+    taken_live: usize,
+    taken_error: usize,
+    taken_attempts: usize,
+}
+
+impl Columns {
+    fn new(row: &Row) -> Columns {
+        // One that is not there is an error when it is read.
+        let at = |name: &str| {
+            let found = row.columns().iter().position(|column| column.name() == name);
+            found.unwrap_or(usize::MAX)
+        };
+        Columns {
+            ask_n: at("ask_n"),
+            run_name: at("run_name"),
+            run_at: at("run_at"),
+            run_wait_ms: at("run_wait_ms"),
+            taken_live: at("taken_live"),
+            taken_error: at("taken_error"),
+            taken_attempts: at("taken_attempts"),
+        }
+    }
+}
+
 /// Lanes of a hold as parameters.
 pub(crate) struct HeldLanes<'a> {
     pub(crate) tenants: Vec<&'a str>,
@@ -186,9 +216,6 @@ impl<T> Queue<T> {
 
     fn read_claim(&self, token: Uuid, asks: &[Ask], rows: &[Row]) -> Result<Claim<T>, Error> {
         let by_lane = matches!(self.statements.hold, HoldStatements::Lane(_));
-        let place = |row: &&Row| (row.get::<_, i64>("ask_n"), row.get::<_, i64>("run_n"));
-        let mut rows: Vec<&Row> = rows.iter().collect();
-        rows.sort_by_cached_key(place);
         let nothing = || Found {
             head: None,
             wait: Duration::ZERO,
@@ -204,24 +231,29 @@ impl<T> Queue<T> {
             buried: 0,
             reclaimed: 0,
         };
+        let Some(columns) = rows.first().map(Columns::new) else { return Ok(claim) };
+        let mut placed = Vec::with_capacity(rows.len());
         for row in rows {
-            let ask = usize::try_from(row.try_get::<_, i64>("ask_n")? - 1).unwrap_or_default();
+            let ask = usize::try_from(row.try_get::<_, i64>(columns.ask_n)? - 1);
+            let id = RowId::new(self.table.id_kind, row.try_get(columns.run_name)?);
+            let place = Mark { at: row.try_get(columns.run_at)?, id: Some(id) };
+            placed.push((ask.unwrap_or(usize::MAX), place, row));
+        }
+        placed.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
+        for (ask, place, row) in placed {
             let (Some(found), Some(asked)) = (claim.found.get_mut(ask), asks.get(ask)) else {
                 continue;
             };
-            let run_id: &str = row.try_get("run_name")?;
-            let place = Mark {
-                at: row.try_get("run_at")?,
-                id: Some(RowId::new(self.table.id_kind, run_id)),
-            };
-            if row.try_get::<_, i64>("run_n")? == 1 {
-                let wait: Option<f64> = row.try_get("run_wait_ms")?;
+            if found.head.is_none() {
+                let wait: Option<f64> = row.try_get(columns.run_wait_ms)?;
                 found.wait =
                     Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
                 found.head = Some(place.clone());
                 found.missing = by_lane && row.try_get("run_missing")?;
             }
-            let Some(live) = row.try_get::<_, Option<bool>>("taken_live")? else {
+            let live: Option<bool> = row.try_get(columns.taken_live)?;
+            // A lane is taken up to the first row that may not go.
+            let Some(live) = live.filter(|_| !(by_lane && found.more)) else {
                 found.more = true;
                 continue;
             };
@@ -230,25 +262,25 @@ impl<T> Queue<T> {
             if !found.more {
                 found.last = Some(place);
             }
-            if by_lane {
-                claim.reclaimed = count(row.try_get("lost_rows")?);
-                claim.buried = count(row.try_get("lost_spent")?);
-            } else {
+            if !by_lane {
                 claim.reclaimed += u64::from(row.try_get::<_, bool>("run_lost")?);
                 claim.buried += u64::from(!live);
+            } else if found.taken == 1 {
+                // Of the whole claim, and the same in every row.
+                claim.reclaimed = count(row.try_get("lost_rows")?);
+                claim.buried = count(row.try_get("lost_spent")?);
             }
             if !live {
                 continue;
             }
-            if by_lane {
-                let turn: i64 = row.try_get("mine_turn")?;
-                claim.hold.lanes.entry(ask).or_insert_with(|| (asked.lane.clone(), turn));
+            if by_lane && !claim.hold.lanes.contains_key(&ask) {
+                claim.hold.lanes.insert(ask, (asked.lane.clone(), row.try_get("mine_turn")?));
             }
-            let error: Option<&str> = row.try_get("taken_error")?;
-            let attempts: i32 = row.try_get("taken_attempts")?;
+            let error: Option<&str> = row.try_get(columns.taken_error)?;
+            let attempts: i32 = row.try_get(columns.taken_attempts)?;
             let suspect = matches!(error, Some(crate::LEASE_EXPIRED | crate::HANDLER_PANIC));
             let item = Item {
-                id: run_id.into(),
+                id: row.try_get::<_, &str>(columns.run_name)?.into(),
                 lane: asked.lane.clone(),
                 attempts: u32::try_from(attempts).unwrap_or_default(),
                 row: (self.read)(row),

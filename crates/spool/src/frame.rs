@@ -90,24 +90,50 @@ pub fn encode(
     class: u8,
     payload: &[u8],
 ) -> bool {
-    let Ok(len) = u32::try_from(payload.len()) else {
-        return false;
-    };
-    if len > MAX_PAYLOAD_BYTES {
+    let start = out.len();
+    if !lay_out(out, class, payload) {
         return false;
     }
+    number(&mut out[start..], salt, seq, written_at_ms);
+    true
+}
+
+/// Appends a frame that has no sequence, time and checksums yet: all of it that an appender can do before the writer's turn.
+/// Refuses as [`encode`] does.
+pub(crate) fn lay_out(out: &mut Vec<u8>, class: u8, payload: &[u8]) -> bool {
+    let Some(len) = u32::try_from(payload.len()).ok().filter(|len| *len <= MAX_PAYLOAD_BYTES)
+    else {
+        return false;
+    };
     let mut header = [0_u8; HEADER_BYTES];
     header[..4].copy_from_slice(&MARKER);
     header[4..8].copy_from_slice(&len.to_le_bytes());
-    header[8..16].copy_from_slice(&seq.to_le_bytes());
-    header[16..24].copy_from_slice(&written_at_ms.to_le_bytes());
     header[24] = class;
-    let crc = crc32c::crc32c_append(salt.0, &header[..28]);
-    header[28..].copy_from_slice(&crc.to_le_bytes());
+    out.reserve(payload.len() + OVERHEAD_BYTES);
     out.extend_from_slice(&header);
     out.extend_from_slice(payload);
-    out.extend_from_slice(&crc32c::crc32c_append(crc, payload).to_le_bytes());
+    out.extend_from_slice(&[0; TRAILER_BYTES]);
     true
+}
+
+/// Makes the first frame of `frames`, as [`lay_out`] left it or numbered before, the record `seq`. Returns its class and what is
+/// behind it; `None` when there is no frame.
+pub(crate) fn number(
+    frames: &mut [u8],
+    salt: Salt,
+    seq: u64,
+    written_at_ms: i64,
+) -> Option<(u8, &mut [u8])> {
+    let (header, rest) = frames.split_first_chunk_mut::<HEADER_BYTES>()?;
+    let payload_len = usize::try_from(u32_at(header, 4)).ok()?;
+    let (payload, rest) = rest.split_at_mut_checked(payload_len)?;
+    let (trailer, rest) = rest.split_first_chunk_mut::<TRAILER_BYTES>()?;
+    header[8..16].copy_from_slice(&seq.to_le_bytes());
+    header[16..24].copy_from_slice(&written_at_ms.to_le_bytes());
+    let crc = crc32c::crc32c_append(salt.0, &header[..28]);
+    header[28..].copy_from_slice(&crc.to_le_bytes());
+    *trailer = crc32c::crc32c_append(crc, payload).to_le_bytes();
+    Some((header[24], rest))
 }
 
 /// The four bytes at `at`; zeros beyond the end, which no valid structure reaches.

@@ -23,7 +23,11 @@ pub type Done = Box<dyn FnOnce(Result<RangeInclusive<u64>, Error>) + Send>;
 
 /// One submission.
 pub(crate) struct Job {
-    pub(crate) records: Vec<(u8, Vec<u8>)>,
+    /// The records as frames without sequences: copying them together is the appender's work, not the writer's, who is waited for.
+    pub(crate) frames: Vec<u8>,
+    /// How many there are.
+    pub(crate) records: u64,
+    /// The bytes of their payloads.
     pub(crate) bytes: usize,
     pub(crate) done: Done,
 }

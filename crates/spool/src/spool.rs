@@ -11,6 +11,7 @@ use uuid::Uuid;
 use crate::config::Config;
 use crate::disk::{Disk, Folder};
 use crate::error::Error;
+use crate::frame;
 use crate::gaps::Gap;
 use crate::inspect::Inspection;
 use crate::queue::{Done, Job, QUEUE_BYTES, Queue};
@@ -154,7 +155,13 @@ impl Spool {
         if bytes > limit {
             return Err(Error::BatchTooLarge { len: bytes, max: limit });
         }
-        Ok(Job { records, bytes, done })
+        let mut frames = Vec::with_capacity(bytes + records.len() * frame::OVERHEAD_BYTES);
+        for (class, record) in &records {
+            if !frame::lay_out(&mut frames, *class, record) {
+                return Err(Error::RecordTooLarge { len: record.len(), max });
+            }
+        }
+        Ok(Job { frames, records: records.len() as u64, bytes, done })
     }
 
     /// The head: every sequence up to here is durable, or is named in a gap.

@@ -29,6 +29,7 @@ pub(crate) struct Writer {
     dirty_since: Option<Instant>,
     /// A gap of acknowledged records that must be durable before anything else is acknowledged.
     gap_owed: bool,
+    /// Where the frames of several jobs come together.
     buffer: Vec<u8>,
     pub(crate) cursor_written: Instant,
     /// Held as long as this thread may write.
@@ -104,12 +105,12 @@ impl Writer {
         }
     }
 
-    fn commit(&mut self, jobs: Vec<Job>) {
-        match self.write_group(&jobs) {
+    fn commit(&mut self, mut jobs: Vec<Job>) {
+        match self.write_group(&mut jobs) {
             Ok(first) => {
                 let mut seq = first;
                 for job in jobs {
-                    let next = seq + job.records.len() as u64;
+                    let next = seq + job.records;
                     (job.done)(Ok(seq..=next - 1));
                     seq = next;
                 }
@@ -124,12 +125,26 @@ impl Writer {
     }
 
     /// Writes a group, dropping old segments for it if that is configured. Returns its first sequence.
-    fn write_group(&mut self, jobs: &[Job]) -> Result<u64, Error> {
-        let records: u64 = jobs.iter().map(|job| job.records.len() as u64).sum();
-        let payload: u64 = jobs.iter().map(|job| job.bytes as u64).sum();
-        let bytes = payload + records * frame::OVERHEAD_BYTES as u64;
+    fn write_group(&mut self, jobs: &mut [Job]) -> Result<u64, Error> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let frames = match jobs {
+            [job] => &mut job.frames,
+            jobs => {
+                buffer.clear();
+                jobs.iter().for_each(|job| buffer.extend_from_slice(&job.frames));
+                &mut buffer
+            }
+        };
+        let written = self.write_frames(frames);
+        buffer.shrink_to(BUFFER_KEPT_BYTES);
+        self.buffer = buffer;
+        written
+    }
+
+    fn write_frames(&mut self, frames: &mut [u8]) -> Result<u64, Error> {
+        let bytes = frames.len() as u64;
         loop {
-            let tried = self.make_room(bytes).and_then(|()| self.try_group(jobs, bytes));
+            let tried = self.make_room(bytes).and_then(|()| self.try_frames(frames));
             match tried {
                 Err(e) if e.is_full() => {
                     let may_drop = self.inner.config.on_full == OnFull::DropOldest;
@@ -142,13 +157,13 @@ impl Writer {
         }
     }
 
-    fn try_group(&mut self, jobs: &[Job], bytes: u64) -> Result<u64, Error> {
+    fn try_frames(&mut self, frames: &mut [u8]) -> Result<u64, Error> {
         if self.gap_owed {
             self.save_gaps()?;
             self.gap_owed = false;
         }
         let seal_at = self.inner.config.seal_bytes();
-        if self.open.as_ref().is_some_and(|open| open.len + bytes > seal_at) {
+        if self.open.as_ref().is_some_and(|open| open.len + frames.len() as u64 > seal_at) {
             // The sync that makes the next segment's name durable covers this one's new name too.
             self.seal(Durable::WithTheNext)?;
         }
@@ -163,25 +178,21 @@ impl Writer {
         let salt = self.inner.salt(open.base);
         let mut summary = open.summary;
         let mut seq = first;
-        self.buffer.clear();
-        for (class, payload) in jobs.iter().flat_map(|job| &job.records) {
-            if !frame::encode(&mut self.buffer, salt, seq, now_ms, *class, payload) {
-                let max = self.inner.config.max_record_bytes;
-                return Err(Error::RecordTooLarge { len: payload.len(), max });
-            }
-            summary.add(*class, now_ms);
+        let mut rest = &mut *frames;
+        while let Some((class, behind)) = frame::number(rest, salt, seq, now_ms) {
+            summary.add(class, now_ms);
             seq += 1;
+            rest = behind;
         }
-        if let Err(e) = open.file.write_all_at(&self.buffer, open.len) {
+        if let Err(e) = open.file.write_all_at(frames, open.len) {
             let error = Error::io("write", &segment::file_name(open.base, false), e);
             self.take_back()?;
             return Err(error);
         }
-        open.len += self.buffer.len() as u64;
+        open.len += frames.len() as u64;
         open.summary = summary;
         open.last_write = Instant::now();
-        self.inner.state().bytes_written += self.buffer.len() as u64;
-        self.buffer.shrink_to(BUFFER_KEPT_BYTES);
+        self.inner.state().bytes_written += frames.len() as u64;
         self.written = seq - 1;
         self.dirty_since.get_or_insert_with(Instant::now);
         if self.inner.config.sync == SyncPolicy::EveryBatch {

@@ -22,20 +22,22 @@ fn urgent_lanes_come_first_and_tenants_share() {
     }
     lanes.learn(&everywhere(), lane("big", -20, "alarm"), Some(2), None);
     lanes.learn(&everywhere(), lane("small", 0, "a"), Some(1), None);
-    let asks = lanes.pick(&everywhere(), 12);
-    let mut takes: Vec<(Lane, u32)> = asks.into_iter().map(|ask| (ask.lane, ask.take)).collect();
-    takes.sort();
-    assert_eq!(
-        takes,
-        [
-            (lane("big", -20, "alarm"), 2),
-            (lane("big", 0, "a"), 3),
-            (lane("big", 0, "b"), 3),
-            (lane("big", 0, "c"), 3),
-            (lane("small", 0, "a"), 1),
-        ]
-    );
-    assert!(lanes.pick(&everywhere(), 12).is_empty(), "all are asked already");
+    let mut pick = |limit| {
+        let asks = lanes.pick(&everywhere(), limit);
+        let mut takes: Vec<(Lane, u32)> =
+            asks.into_iter().map(|ask| (ask.lane, ask.take)).collect();
+        takes.sort();
+        takes
+    };
+    let first = [
+        (lane("big", -20, "alarm"), 2),
+        (lane("big", 0, "a"), 49),
+        (lane("big", 0, "b"), 48),
+        (lane("small", 0, "a"), 1),
+    ];
+    assert_eq!(pick(100), first);
+    assert_eq!(pick(100), [(lane("big", 0, "c"), 100)]);
+    assert!(pick(100).is_empty(), "all are asked already");
 }
 
 #[test]

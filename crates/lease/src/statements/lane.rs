@@ -63,7 +63,9 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
 
     /// Lane and rows are read; the lanes that may be taken are locked, if they are still as they were
     /// read, and get the next turn with the ids of the rows. Rows that a lost holder had are counted
-    /// an attempt, and those among them that have used theirs up are buried. The answer is in no order.
+    /// an attempt, and those among them that have used theirs up are buried. A row that may not go bars
+    /// those behind it. The answer is in no order; in it a barred row looks like one that was taken,
+    /// and it is for the reader to see what is before it.
     pub(super) fn claim(&self) -> String {
         let Table { name, id, status, pending, buried, attempts, due, payload, .. } = self.table;
         let Table { error_code, error_message, .. } = self.table;
@@ -89,22 +91,24 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
     turn IS NOT NULL AND (lease_token IS NULL OR lease_expires_at <= now()) AS lane_open
   FROM asked LEFT JOIN LATERAL ({newest}) l ON true
 ), runs AS MATERIALIZED (
-  SELECT r.*, ask_n, lane_turn IS NULL AS run_missing
+  SELECT r.*, ask_n, lane_open, lane_turn IS NULL AS run_missing
   FROM lane CROSS JOIN LATERAL (
-    SELECT {id} AS run_id, {time} AS run_at, row_number() OVER run AS run_n,
-      lane_open AND bool_and({status} = '{pending}' AND {due} <= now()) OVER run AS run_open,
+    SELECT {id} AS run_id, {time} AS run_at, {status} = '{pending}' AND {due} <= now() AS run_due,
       coalesce({id} = ANY (lane_taken) AND {spent}, false) AS run_spent,
       CASE WHEN {id} = ANY (lane_taken) THEN {attempts} + 1 ELSE {attempts} END AS taken_attempts,
       CASE WHEN {id} = ANY (lane_taken) THEN '{LEASE_EXPIRED}' ELSE {error_code} END AS taken_error,
-      CASE WHEN row_number() OVER run = 1 THEN (extract(epoch FROM
+      CASE WHEN lane_open AND {due} <= now() THEN 0 ELSE (extract(epoch FROM
         CASE WHEN lane_open THEN {due} ELSE coalesce(lane_expires, {due}) END - now()) * 1000)::float8
       END AS run_wait_ms, {payload}
     FROM {name} WHERE {of_lane}
-    WINDOW run AS (ORDER BY {order} ROWS UNBOUNDED PRECEDING)
-    LIMIT CASE WHEN lane_open THEN ask_take ELSE 1 END) r
+    ORDER BY {order} LIMIT CASE WHEN lane_open THEN ask_take ELSE 1 END) r
+), barred AS MATERIALIZED (
+  SELECT DISTINCT ON (ask_n) ask_n AS bar_n, run_at AS bar_at, run_id AS bar_id
+  FROM runs WHERE lane_open AND NOT run_due ORDER BY ask_n, run_at, run_id
 ), wanted AS MATERIALIZED (
   SELECT ask_n AS want_n, array_agg(run_id) FILTER (WHERE NOT run_spent) AS want_ids
-  FROM runs WHERE run_open GROUP BY ask_n
+  FROM runs LEFT JOIN barred ON bar_n = ask_n
+  WHERE lane_open AND (bar_n IS NULL OR (run_at, run_id) < (bar_at, bar_id)) GROUP BY ask_n
 ), locked AS MATERIALIZED (
   SELECT ask_n AS lock_n, ask_tenant, ask_rank, ask_key, lane_turn, want_ids
   FROM lane JOIN wanted ON want_n = ask_n CROSS JOIN LATERAL (
@@ -131,7 +135,7 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
   RETURNING {spent_now} AS lost_spent
 ), counted AS (SELECT count(*) AS lost_rows, count(*) FILTER (WHERE lost_spent) AS lost_spent FROM lost)
 SELECT runs.*, run_id::text AS run_name, counted.*, mine_turn,
-  CASE WHEN run_open AND mine_n IS NOT NULL THEN NOT run_spent END AS taken_live
+  CASE WHEN run_due AND mine_n IS NOT NULL THEN NOT run_spent END AS taken_live
 FROM runs LEFT JOIN mine ON mine_n = ask_n CROSS JOIN counted",
             spent_now = format_args!("{attempts} >= $4"),
         )

@@ -100,7 +100,7 @@ impl ByRow<'_> {
   RETURNING {id} AS taken_id, {status} = '{claimed}' AS taken_live, {attempts} AS taken_attempts,
     {error_code} AS taken_error, {payload}
 )
-SELECT ask_n::int8, run_id::text AS run_name, run_at, run_n::int8, run_lost,
+SELECT ask_n::int8, run_id::text AS run_name, run_at, run_lost,
   CASE WHEN run_n = 1 THEN (extract(epoch FROM run_until - now()) * 1000)::float8 END AS run_wait_ms,
   taken.*
 FROM runs LEFT JOIN taken ON taken_id = run_id"

@@ -84,7 +84,7 @@ async fn claim(client: &Client, text: &str, worker: &str, token: Uuid) -> Vec<St
     let parameters: [&(dyn ToSql + Sync); 10] =
         [&worker, &token, &lease, &limit, &tenant, &rank, &key, &at, &mark, &takes];
     let mut rows = client.query(text, &parameters).await.unwrap();
-    rows.sort_by_key(|row| row.get::<_, i64>("run_n"));
+    rows.sort_by_key(|row| row.get::<_, Timestamp>("run_at"));
     let taken = rows.iter().filter(|row| row.get::<_, Option<bool>>("taken_live") == Some(true));
     taken.map(|row| row.get("run_name")).collect()
 }
