@@ -57,4 +57,10 @@ pub trait Consumer: Send {
     ///
     /// Several batches may be in hand at once, within the prefetch.
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, ConsumeError>>;
+
+    /// Says goodbye, for a bus that shares the work out: other consumers of the group get this one's part at once, and not when it has
+    /// been silent for long. Nothing is taken after it.
+    fn leave(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
@@ -21,6 +22,10 @@ use super::rebalance::Rebalances;
 use super::record::Received;
 use super::worker::Worker;
 use crate::{Batch, Binding, ConsumeError, Consumer, Metrics, Retry};
+
+/// How long a goodbye may take, and how often it is looked whether it is said.
+const LEAVE_WITHIN: Duration = Duration::from_secs(5);
+const LEAVE_LOOK: Duration = Duration::from_millis(20);
 
 /// A consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -172,7 +177,7 @@ pub struct KafkaConsumer {
     shared: Arc<Shared>,
     options: ConsumerOptions,
     config: ClientConfig,
-    started: bool,
+    thread: Option<JoinHandle<()>>,
 }
 
 impl KafkaConsumer {
@@ -208,23 +213,38 @@ impl KafkaConsumer {
             committing: tokio::sync::Mutex::default(),
             closing: AtomicBool::new(false),
         });
-        KafkaConsumer { shared, options, config, started: false }
+        KafkaConsumer { shared, options, config, thread: None }
     }
 
     fn start(&mut self) -> Result<(), ConsumeError> {
-        if self.started {
+        if self.shared.is_closing() {
+            return Err(ConsumeError::Closed);
+        }
+        if self.thread.is_some() {
             return Ok(());
         }
         let (shared, config) = (Arc::clone(&self.shared), self.config.clone());
         let prefetch = self.options.prefetch.max(1);
         let name = "kafka-consumer".to_owned();
         let thread = move || Worker::new(shared, config, prefetch).run();
-        std::thread::Builder::new()
-            .name(name)
-            .spawn(thread)
-            .map_err(|error| ConsumeError::Misconfigured(error.to_string().into()))?;
-        self.started = true;
+        let started = std::thread::Builder::new().name(name).spawn(thread);
+        let refuse = |error: std::io::Error| ConsumeError::Misconfigured(error.to_string().into());
+        self.thread = Some(started.map_err(refuse)?);
         Ok(())
+    }
+
+    fn close(&self) {
+        self.shared.closing.store(true, Ordering::Release);
+        self.shared.tell();
+    }
+
+    async fn closed(&mut self) {
+        self.close();
+        let Some(thread) = self.thread.take() else { return };
+        let deadline = tokio::time::Instant::now() + LEAVE_WITHIN;
+        while !thread.is_finished() && tokio::time::Instant::now() < deadline {
+            tokio::time::sleep(LEAVE_LOOK).await;
+        }
     }
 
     async fn next_batch(&mut self) -> Result<Batch, ConsumeError> {
@@ -283,13 +303,16 @@ impl Consumer for KafkaConsumer {
     fn next(&mut self) -> BoxFuture<'_, Result<Batch, ConsumeError>> {
         Box::pin(self.next_batch())
     }
+
+    fn leave(&mut self) -> BoxFuture<'_, ()> {
+        Box::pin(self.closed())
+    }
 }
 
 /// The thread leaves the group and ends by itself.
 impl Drop for KafkaConsumer {
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::Release);
-        self.shared.tell();
+        self.close();
     }
 }
 

@@ -8,12 +8,15 @@ use std::time::Duration;
 
 use bus::rabbitmq::Address;
 use event::scada::AssetName;
-use settings::{Key, Kind, Secret, Section};
+use settings::{Key, Kind, Secret, Section, joined};
 
 use super::alarms::Position;
 use super::alarms::state::Rules;
 use super::federation::Plants;
+#[cfg(feature = "kafka")]
+use super::kafka::KafkaBus;
 use super::topology::GROUP;
+use crate::kafka;
 
 /// The name of the section.
 pub const SECTION: &str = "historian";
@@ -23,7 +26,10 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] =
+    &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+
+const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "Postgres.")
         .secret()
         .required()
@@ -49,8 +55,8 @@ pub const KEYS: &[Key] = &[
     .default("false"),
     Key::new(
         "bus",
-        Kind::Choice(&["inline", "rabbitmq"]),
-        "What brings the messages: RabbitMQ, or the memory of a process that runs nodes too (`holdfast up`).",
+        Kind::Choice(&["inline", "rabbitmq", "kafka"]),
+        "What brings the messages: RabbitMQ, Kafka, or the memory of a process that runs nodes too (`holdfast up`).",
     )
     .default("rabbitmq"),
     Key::new("rabbitmq_url", Kind::Text, "RabbitMQ: amqp://user:password@host:port/vhost or amqps://….")
@@ -64,11 +70,17 @@ pub const KEYS: &[Key] = &[
     Key::new(
         "bus_declare",
         Kind::Flag,
-        "Whether exchanges, queues and bindings are declared at start.",
+        "Whether RabbitMQ's exchanges, queues and bindings are declared at start. Kafka's topics are made by `holdfast scada topics apply`.",
     )
     .default("true"),
     Key::new("group", Kind::Text, "The consumer group; offsets are kept under its name.")
         .default(GROUP),
+    Key::new(
+        "session_timeout",
+        Kind::Duration { min_ms: 6 * SECOND, max_ms: 30 * MINUTE },
+        "Kafka: without a sign of life for so long, a replica's partitions are given to others.",
+    )
+    .default("30s"),
     Key::new("batch", Kind::Integer { min: 1, max: 50_000 }, "The most messages of a transaction.")
         .default("2000"),
     Key::new(
@@ -153,6 +165,9 @@ pub enum Bus {
         /// Whether the topology is declared at start.
         declare: bool,
     },
+    /// A cluster.
+    #[cfg(feature = "kafka")]
+    Kafka(KafkaBus),
 }
 
 /// A second historian.
@@ -245,9 +260,27 @@ impl Config {
 }
 
 fn bus(section: &Section) -> Result<Bus, settings::Error> {
-    if section.get("bus")?.text() == "inline" {
-        return Ok(Bus::Inline);
+    match section.get("bus")?.text().as_str() {
+        "inline" => Ok(Bus::Inline),
+        "kafka" => kafka_bus(section),
+        _ => rabbitmq(section),
     }
+}
+
+#[cfg(feature = "kafka")]
+fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
+    Ok(Bus::Kafka(KafkaBus {
+        cluster: kafka::cluster(section)?,
+        session_timeout: section.get("session_timeout")?.duration()?,
+    }))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
+    Err(section.refuse("bus", "is kafka, which this program was built without"))
+}
+
+fn rabbitmq(section: &Section) -> Result<Bus, settings::Error> {
     let url = section.find("rabbitmq_url")?.ok_or_else(|| {
         section.refuse("rabbitmq_url", "is required with historian.bus = \"rabbitmq\"")
     })?;

@@ -27,8 +27,13 @@ pub(super) struct Work<'a> {
 }
 
 impl Work<'_> {
-    /// Works until told to stop, or until the consumer is closed.
+    /// Works until told to stop, or until the consumer is closed; then other replicas get its part.
     pub(super) async fn off(&self, mut consumer: Box<dyn Consumer>) {
+        self.take_batches(&mut *consumer).await;
+        consumer.leave().await;
+    }
+
+    async fn take_batches(&self, consumer: &mut dyn Consumer) {
         let mut pause = PAUSE_FIRST;
         loop {
             let next = tokio::select! {

@@ -17,6 +17,8 @@ mod consume;
 mod dead_letters;
 mod federation;
 mod http;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod metrics;
 pub mod offsets;
 mod partitions;
@@ -31,6 +33,8 @@ pub use config::Config;
 pub use dead_letters::DeadLetters;
 pub use federation::{Plants, Remote};
 pub use http::{ROUTES, openapi};
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaBus;
 pub use metrics::Metrics;
 pub use record::{INCOMPATIBLE, INVALID, REFUSED, Record};
 pub use run::{Error, Historian};

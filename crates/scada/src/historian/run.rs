@@ -79,17 +79,25 @@ type Make = Box<dyn FnMut() -> Option<Box<dyn Consumer>> + Send>;
 impl Historian {
     /// Brings the schema up to date, waiting for the database if need be, and consumes from the configured broker.
     pub async fn start(config: Config) -> Result<Historian, Error> {
-        let Bus::RabbitMq { address, declare } = config.bus.clone() else {
+        let (bus, batch, group) = (config.bus.clone(), config.batch, config.group.clone());
+        if matches!(bus, Bus::Inline) {
             return Err(Error::Inline);
-        };
-        let batch = config.batch;
+        }
         let (mut historian, progress) = Historian::prepare(config).await?;
         let (stop, metrics) = (historian.stop.clone(), Arc::clone(&historian.metrics));
         let writer = Arc::clone(&historian.writer);
         historian.tasks.spawn(async move {
-            let make = tokio::select! {
-                () = stop.cancelled() => return,
-                make = rabbitmq(address, declare, batch, &metrics, &progress) => make,
+            let make: Make = match bus {
+                Bus::Inline => return,
+                Bus::RabbitMq { address, declare } => tokio::select! {
+                    () = stop.cancelled() => return,
+                    make = rabbitmq(address, declare, batch, &metrics, &progress) => make,
+                },
+                #[cfg(feature = "kafka")]
+                Bus::Kafka(bus) => {
+                    let pool = writer.pool().clone();
+                    Box::new(super::kafka::consumers(bus, group, batch, pool, &metrics))
+                }
             };
             consume(make, &writer, &progress, &stop).await;
         });

@@ -58,6 +58,11 @@ impl Writer {
         Writer { pool, group: group.into(), rules, federate, inserter, metrics }
     }
 
+    #[cfg(feature = "kafka")]
+    pub(super) fn pool(&self) -> &pg::Pool {
+        &self.pool
+    }
+
     /// Stores events, all or none; those that are there already stay as they are.
     pub async fn store(&self, records: &[Record]) -> Result<Stored, pg::Error> {
         self.store_moving(records, &Moved::default(), Way::default()).await
