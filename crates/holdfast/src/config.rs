@@ -59,6 +59,12 @@ const ROLES: &[Role] = &[
         keys: ::scada::historian::config::KEYS,
         check: |section| ::scada::historian::Config::from_section(section).map(drop),
     },
+    #[cfg(feature = "kafka")]
+    Role {
+        section: crate::scada::ADMIN_SECTION,
+        keys: ::scada::kafka::KEYS,
+        check: |section| ::scada::kafka::cluster(section).map(drop),
+    },
 ];
 
 /// The process's environment, as the roles read it.

@@ -20,12 +20,8 @@ pub const KEYS: &[Key] = &[
         "PEM certificates of who signed the brokers' certificates, instead of the system's.",
     )
     .alias(&["SCADA_KAFKA_CA_FILE"]),
-    Key::new(
-        "kafka.certificate_file",
-        Kind::Text,
-        "PEM certificate that we show to the brokers.",
-    )
-    .alias(&["SCADA_KAFKA_CERTIFICATE_FILE"]),
+    Key::new("kafka.certificate_file", Kind::Text, "PEM certificate that we show to the brokers.")
+        .alias(&["SCADA_KAFKA_CERTIFICATE_FILE"]),
     Key::new("kafka.key_file", Kind::Text, "PEM key of kafka.certificate_file.")
         .alias(&["SCADA_KAFKA_KEY_FILE"]),
     Key::new("kafka.user", Kind::Text, "The user of SASL/SCRAM-SHA-512.")
@@ -70,6 +66,19 @@ pub fn cluster(section: &settings::Section) -> Result<bus::kafka::Cluster, setti
     }
 }
 
+/// SCADA's topics, the dead letters among them, as a cluster of this kind should have them.
+#[cfg(feature = "kafka")]
+pub fn topics(profile: event::names::kafka::Profile) -> Vec<bus::kafka::admin::TopicSpec> {
+    let spec = |topic: event::names::kafka::TopicSettings| {
+        let partitions = usize::try_from(topic.partitions).unwrap_or(usize::MAX);
+        bus::kafka::admin::TopicSpec::new(topic.name, partitions, topic.replication.into())
+            .min_in_sync(topic.min_in_sync.into())
+            .retention(topic.retention)
+            .segment(topic.segment)
+    };
+    profile.topics().map(spec).into()
+}
+
 #[cfg(all(test, feature = "kafka"))]
 mod tests {
     use settings::Section;
@@ -87,7 +96,8 @@ mod tests {
     #[test]
     fn a_cluster_is_whole_or_what_is_missing_is_named() {
         let brokers = ("SCADA_KAFKA_BROKERS", "a:9092,b:9092");
-        let (user, password) = (("SCADA_KAFKA_USER", "historian"), ("SCADA_KAFKA_PASSWORD", "tulip"));
+        let (user, password) =
+            (("SCADA_KAFKA_USER", "historian"), ("SCADA_KAFKA_PASSWORD", "tulip"));
         let (certificate, key) =
             (("SCADA_KAFKA_CERTIFICATE_FILE", "c.pem"), ("SCADA_KAFKA_KEY_FILE", "c.key"));
         assert!(shown(&[brokers]).unwrap().contains("tls: None"));

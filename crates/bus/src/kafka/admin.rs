@@ -185,6 +185,20 @@ impl std::fmt::Display for Drift {
     }
 }
 
+impl Difference {
+    /// True when making it as it is wanted deletes messages: a shorter time to keep them.
+    fn deletes(&self) -> bool {
+        let Difference::Setting { name: RETENTION, is, wanted } = self else { return false };
+        // Below zero is for ever.
+        let time = |text: &str| text.parse::<i64>().ok().filter(|ms| *ms >= 0);
+        match (time(is), time(wanted)) {
+            (Some(is), Some(wanted)) => wanted < is,
+            (None, Some(_)) => true,
+            (_, None) => false,
+        }
+    }
+}
+
 /// What [`apply`] did.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Applied {
@@ -225,7 +239,8 @@ pub async fn diff(cluster: &Cluster, wanted: &[TopicSpec]) -> Result<Vec<Drift>,
     Ok(drifts)
 }
 
-/// Makes topics as they are wanted. Done twice it changes nothing the second time.
+/// Makes topics as they are wanted. Done twice it changes nothing the second time. It never deletes: partitions that are too many and
+/// messages that are kept for too long are left.
 pub async fn apply(cluster: &Cluster, wanted: &[TopicSpec]) -> Result<Applied, AdminError> {
     let mut applied = Applied::default();
     let client = client(cluster)?;
@@ -240,8 +255,10 @@ pub async fn apply(cluster: &Cluster, wanted: &[TopicSpec]) -> Result<Applied, A
                     let more = NewPartitions::new(&spec.name, spec.partitions);
                     done(client.create_partitions([&more], &options()).await?)?;
                 }
-                Difference::Setting { .. } => alter = true,
-                Difference::Partitions { .. } | Difference::Replication { .. } => {
+                Difference::Setting { .. } if !drift.difference.deletes() => alter = true,
+                Difference::Setting { .. }
+                | Difference::Partitions { .. }
+                | Difference::Replication { .. } => {
                     applied.left.push(drift.clone());
                     continue;
                 }
@@ -249,7 +266,13 @@ pub async fn apply(cluster: &Cluster, wanted: &[TopicSpec]) -> Result<Applied, A
             applied.changed.push(drift.clone());
         }
         if alter {
-            alter_settings(&client, spec).await?;
+            let mut wanted = spec.settings.clone();
+            for drift in own().filter(|drift| drift.difference.deletes()) {
+                if let Difference::Setting { name, is, .. } = &drift.difference {
+                    wanted.insert(name, is.clone());
+                }
+            }
+            alter_settings(&client, &spec.name, &wanted).await?;
         }
     }
     wait_until_there(&client, wanted).await?;
@@ -360,20 +383,24 @@ async fn create(client: &Client, spec: &TopicSpec) -> Result<(), AdminError> {
 }
 
 /// The call replaces all settings of a topic, so those that it has beside ours are given again.
-async fn alter_settings(client: &Client, spec: &TopicSpec) -> Result<(), AdminError> {
-    let current = settings(client, &spec.name).await?;
-    let mut alter = AlterConfig::new(ResourceSpecifier::Topic(&spec.name));
+async fn alter_settings(
+    client: &Client,
+    topic: &str,
+    wanted: &BTreeMap<&'static str, String>,
+) -> Result<(), AdminError> {
+    let current = settings(client, topic).await?;
+    let mut alter = AlterConfig::new(ResourceSpecifier::Topic(topic));
     for (name, (value, own)) in &current {
-        if *own && !spec.settings.contains_key(name.as_str()) {
+        if *own && !wanted.contains_key(name.as_str()) {
             alter = alter.set(name, value);
         }
     }
-    for (name, value) in &spec.settings {
+    for (name, value) in wanted {
         alter = alter.set(name, value);
     }
     let altered = client.alter_configs([&alter], &options()).await?;
     for one in altered {
-        one.map_err(|(_, code)| AdminError::Refused { topic: spec.name.clone(), code })?;
+        one.map_err(|(_, code)| AdminError::Refused { topic: topic.to_owned(), code })?;
     }
     Ok(())
 }

@@ -44,14 +44,21 @@ async fn topics_are_made_compared_and_changed() {
     assert_eq!(differences(&wanted.clone().set("max.message.bytes", "5000".to_owned())).await, []);
 
     // What cannot be changed is said.
-    let fewer = TopicSpec::new(&name, 3, 2);
+    // It would delete: fewer partitions, or a shorter time to keep messages. Other settings of the topic are changed all the same.
+    let fewer = TopicSpec::new(&name, 3, 2).retention(DAY).segment(DAY / 12);
     let applied = admin::apply(cluster, &[fewer]).await.unwrap();
-    assert_eq!(applied.changed, []);
+    let changed: Vec<String> = applied.changed.iter().map(ToString::to_string).collect();
+    assert_eq!(changed, [format!("{name}: segment.ms is 3600000 instead of 7200000")]);
     let left: Vec<String> = applied.left.iter().map(ToString::to_string).collect();
     assert_eq!(
         left,
-        [format!("{name}: 6 partitions instead of 3"), format!("{name}: 1 replicas instead of 2"),]
+        [
+            format!("{name}: 6 partitions instead of 3"),
+            format!("{name}: 1 replicas instead of 2"),
+            format!("{name}: retention.ms is 2592000000 instead of 86400000"),
+        ]
     );
+    assert_eq!(differences(&wanted.segment(DAY / 12)).await, [], "and stays as it was");
     let refused = admin::apply(cluster, &[TopicSpec::new(format!("{name}-3"), 1, 3)]).await;
     assert!(matches!(refused, Err(AdminError::Refused { .. })), "{refused:?}");
     let refused = admin::diff(cluster, &[TopicSpec::new("no topic", 1, 1)]).await;

@@ -1,9 +1,15 @@
 //! `holdfast scada …`: the plant's side of things.
 
 mod alarms;
+mod certs;
 mod historian;
+#[cfg(feature = "kafka")]
+mod topics;
 
 use clap::Subcommand;
+
+#[cfg(feature = "kafka")]
+pub(crate) use topics::SECTION as ADMIN_SECTION;
 
 /// `holdfast scada …`
 #[derive(Debug, Subcommand)]
@@ -14,6 +20,15 @@ pub(crate) enum Command {
     /// Alarms at the historian: look, acknowledge, shelve.
     #[command(subcommand)]
     Alarms(alarms::Command),
+    /// Kafka's topics as SCADA wants them, and who may do what with them.
+    #[cfg(feature = "kafka")]
+    #[command(subcommand)]
+    Topics(topics::Command),
+    /// Make certificates for development: an authority, and one each for the brokers, the producers and the historian.
+    #[command(after_help = "Examples:
+  holdfast scada certs --out certs
+  holdfast scada certs --out certs --host kafka-1.plant.local --days 30")]
+    Certs(certs::Args),
 }
 
 /// Runs a `scada` command.
@@ -21,5 +36,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Historian(command) => Box::pin(historian::run(command)).await,
         Command::Alarms(command) => Box::pin(alarms::run(command)).await,
+        #[cfg(feature = "kafka")]
+        Command::Topics(command) => Box::pin(topics::run(command)).await,
+        Command::Certs(args) => certs::run(&args),
     }
 }

@@ -26,8 +26,7 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] =
-    &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
 
 const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "Postgres.")

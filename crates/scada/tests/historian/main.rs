@@ -1,4 +1,4 @@
-//! The historian against a real Postgres, one database a test, on the inline bus and on RabbitMQ.
+//! The historian against a real Postgres, one database a test, on the inline bus, on RabbitMQ, and with the feature `kafka` on Kafka.
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
@@ -6,6 +6,8 @@ mod alarms;
 mod api;
 mod consume;
 mod federation;
+#[cfg(feature = "kafka")]
+mod kafka;
 mod offsets;
 mod pipeline;
 mod samples;

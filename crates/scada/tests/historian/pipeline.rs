@@ -14,7 +14,7 @@ use testkit::{Database, eventually};
 use crate::station::{LONG, Station, config, count, database, events, expected, message, stored};
 
 /// A node's database with what it made.
-async fn node(name: &str, made: &[Envelope]) -> (Database, pg::Options) {
+pub(crate) async fn node(name: &str, made: &[Envelope]) -> (Database, pg::Options) {
     let migrate =
         |url: String| async move { scada::migrate_producer(&pg::Options::new(url)).await };
     let database = testkit::database(name, "scada_producer", migrate).await.unwrap();
@@ -26,23 +26,35 @@ async fn node(name: &str, made: &[Envelope]) -> (Database, pg::Options) {
     (database, options)
 }
 
-fn dispatch(options: &pg::Options, name: &str, publisher: &Arc<dyn Publisher>) -> Dispatcher {
+pub(crate) fn dispatch(
+    options: &pg::Options,
+    name: &str,
+    publisher: &Arc<dyn Publisher>,
+) -> Dispatcher {
     let settings = Settings { poll: Duration::from_millis(20), ..Settings::new(name) };
     Dispatcher::start(options, &settings, Arc::clone(publisher)).unwrap()
 }
 
 /// The events of each key in the order in which they were stored.
 async fn orders(client: &tokio_postgres::Client) -> BTreeMap<String, Vec<String>> {
+    orders_of(client, "%").await
+}
+
+/// The same of plants that are like this.
+pub(crate) async fn orders_of(
+    client: &tokio_postgres::Client,
+    plant: &str,
+) -> BTreeMap<String, Vec<String>> {
     let query = "SELECT plant || '.' || area || '.' || unit_name || '.' || tag, event_id::text FROM telemetry
-                 ORDER BY created_at, ctid";
+                 WHERE plant LIKE $1 ORDER BY created_at, ctid";
     let mut orders: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for row in client.query(query, &[]).await.unwrap() {
+    for row in client.query(query, &[&plant]).await.unwrap() {
         orders.entry(row.get(0)).or_default().push(row.get(1));
     }
     orders
 }
 
-fn made_orders(made: &[Envelope]) -> BTreeMap<String, Vec<String>> {
+pub(crate) fn made_orders(made: &[Envelope]) -> BTreeMap<String, Vec<String>> {
     let mut orders: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for event in made.iter().filter(|event| event.category == event::scada::Category::Telemetry) {
         orders.entry(event.partition_key()).or_default().push(event.event_id.to_string());

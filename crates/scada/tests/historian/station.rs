@@ -109,10 +109,16 @@ pub(crate) async fn count(client: &tokio_postgres::Client, from: &str) -> i64 {
 
 /// Everything that is stored, by id; an event that is there twice fails.
 pub(crate) async fn stored(client: &tokio_postgres::Client) -> BTreeMap<Uuid, f64> {
-    let query = "SELECT event_id, value FROM telemetry UNION ALL SELECT event_id, value FROM events
-                 UNION ALL SELECT event_id, value FROM alarms";
+    stored_of(client, "%").await
+}
+
+/// The same of plants that are like this.
+pub(crate) async fn stored_of(client: &tokio_postgres::Client, plant: &str) -> BTreeMap<Uuid, f64> {
+    let query = "SELECT event_id, value FROM telemetry WHERE plant LIKE $1
+                 UNION ALL SELECT event_id, value FROM events WHERE plant LIKE $1
+                 UNION ALL SELECT event_id, value FROM alarms WHERE plant LIKE $1";
     let mut all = BTreeMap::new();
-    for row in client.query(query, &[]).await.unwrap() {
+    for row in client.query(query, &[&plant]).await.unwrap() {
         assert!(all.insert(row.get(0), row.get(1)).is_none(), "an event is stored twice");
     }
     all
@@ -140,7 +146,12 @@ pub(crate) fn message(event: &Envelope) -> Message {
 
 /// So many cycles of one node, now.
 pub(crate) fn events(node: u16, cycles: usize) -> Vec<Envelope> {
-    let mut node = Node::new("PLANT01".parse().unwrap(), node, 42).unwrap();
+    events_of("PLANT01", node, cycles)
+}
+
+/// The same in another plant.
+pub(crate) fn events_of(plant: &str, node: u16, cycles: usize) -> Vec<Envelope> {
+    let mut node = Node::new(plant.parse().unwrap(), node, 42).unwrap();
     (0..cycles).flat_map(|_| node.cycle(Timestamp::now()).unwrap()).collect()
 }
 
