@@ -4,6 +4,7 @@
 //! servers can tell shows at start. It must not know the other roles' sections. It fails with
 //! [`settings::Error`], which names the key, the value and the reason.
 
+mod kafka;
 mod keys;
 mod wiring;
 
@@ -15,6 +16,8 @@ use std::time::Duration;
 use event::wire;
 use settings::Section;
 
+#[cfg(feature = "kafka")]
+pub use kafka::KafkaBus;
 pub use keys::{KEYS, SECTION};
 pub use wiring::{Bus, Relay, Role};
 

@@ -68,6 +68,10 @@ impl BrokerArgs {
         let config = cloud::Config::load(self.config.as_deref(), crate::config::environment)?;
         match config.bus {
             cloud::config::Bus::RabbitMq { address, .. } => Ok(address),
+            #[cfg(feature = "kafka")]
+            cloud::config::Bus::Kafka(_) => anyhow::bail!(
+                "cloud.bus is kafka; its topics are made when the cloud starts (cloud.bus_declare). Name RabbitMQ with --url"
+            ),
             cloud::config::Bus::Inline => anyhow::bail!(
                 "cloud.bus is inline, which needs no exchanges and queues; set cloud.bus = \"rabbitmq\" and \
                  cloud.rabbitmq_url, or name a broker with --url"

@@ -34,36 +34,19 @@ pub const KEYS: &[Key] = &[
 /// The cluster that a section with [`KEYS`] names.
 #[cfg(feature = "kafka")]
 pub fn cluster(section: &settings::Section) -> Result<bus::kafka::Cluster, settings::Error> {
-    use bus::kafka::{Cluster, Tls};
-
-    let brokers = section.find("kafka.brokers")?.ok_or_else(|| {
-        section.refuse("kafka.brokers", "is required for Kafka: host:port,host:port")
-    })?;
-    let mut cluster = Cluster::parse(&brokers.text())
-        .map_err(|error| section.refuse("kafka.brokers", error.to_string()))?;
+    let text = |key| section.find(key).map(|found| found.map(|value| value.text()));
     let file = |key| section.find(key).map(|found| found.map(|value| value.path()));
-    let ca_file = file("kafka.ca_file")?;
-    let identity = match (file("kafka.certificate_file")?, file("kafka.key_file")?) {
-        (Some(certificate), Some(key)) => Some((certificate, key)),
-        (None, None) => None,
-        (Some(_), None) => {
-            return Err(section.refuse("kafka.key_file", "is required with kafka.certificate_file"));
-        }
-        (None, Some(_)) => {
-            return Err(section.refuse("kafka.certificate_file", "is required with kafka.key_file"));
-        }
+    let password = section.find("kafka.password")?.map(|value| value.secret());
+    let parts = bus::kafka::ClusterParts {
+        brokers: text("kafka.brokers")?,
+        tls: section.get("kafka.tls")?.flag()?,
+        ca_file: file("kafka.ca_file")?,
+        certificate_file: file("kafka.certificate_file")?,
+        key_file: file("kafka.key_file")?,
+        user: text("kafka.user")?,
+        password: password.map(|secret| secret.expose().to_owned()),
     };
-    if section.get("kafka.tls")?.flag()? || ca_file.is_some() || identity.is_some() {
-        cluster = cluster.with_tls(Tls { ca_file, identity });
-    }
-    match (section.find("kafka.user")?, section.find("kafka.password")?) {
-        (Some(user), Some(password)) => {
-            Ok(cluster.with_login(user.text(), password.secret().expose()))
-        }
-        (None, None) => Ok(cluster),
-        (Some(_), None) => Err(section.refuse("kafka.password", "is required with kafka.user")),
-        (None, Some(_)) => Err(section.refuse("kafka.user", "is required with kafka.password")),
-    }
+    parts.cluster().map_err(|error| section.refuse(&format!("kafka.{}", error.part), error.reason))
 }
 
 /// SCADA's topics, the dead letters among them, as a cluster of this kind should have them.

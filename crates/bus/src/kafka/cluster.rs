@@ -105,6 +105,62 @@ impl Cluster {
     }
 }
 
+/// A cluster and our credentials as the settings of a role name them, none of them checked yet.
+#[derive(Default)]
+pub struct ClusterParts {
+    /// `host:port,host:port`.
+    pub brokers: Option<String>,
+    /// Whether TLS is wanted; a file says so as well.
+    pub tls: bool,
+    /// See [`Tls::ca_file`].
+    pub ca_file: Option<PathBuf>,
+    /// See [`Tls::identity`].
+    pub certificate_file: Option<PathBuf>,
+    /// See [`Tls::identity`].
+    pub key_file: Option<PathBuf>,
+    /// Who logs in.
+    pub user: Option<String>,
+    /// By what.
+    pub password: Option<String>,
+}
+
+/// Parts that make no cluster.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{part} {reason}")]
+pub struct InvalidParts {
+    /// The part that is wrong or not there.
+    pub part: &'static str,
+    /// Why.
+    pub reason: String,
+}
+
+impl ClusterParts {
+    /// Puts them together.
+    pub fn cluster(self) -> Result<Cluster, InvalidParts> {
+        let refuse = |part, reason: &str| InvalidParts { part, reason: reason.to_owned() };
+        let brokers = self
+            .brokers
+            .ok_or_else(|| refuse("brokers", "is required for Kafka: host:port,host:port"))?;
+        let mut cluster =
+            Cluster::parse(&brokers).map_err(|error| refuse("brokers", &error.to_string()))?;
+        let identity = match (self.certificate_file, self.key_file) {
+            (Some(certificate), Some(key)) => Some((certificate, key)),
+            (None, None) => None,
+            (Some(_), None) => return Err(refuse("key_file", "is required with a certificate")),
+            (None, Some(_)) => return Err(refuse("certificate_file", "is required with a key")),
+        };
+        if self.tls || self.ca_file.is_some() || identity.is_some() {
+            cluster = cluster.with_tls(Tls { ca_file: self.ca_file, identity });
+        }
+        match (self.user, self.password) {
+            (Some(user), Some(password)) => Ok(cluster.with_login(user, password)),
+            (None, None) => Ok(cluster),
+            (Some(_), None) => Err(refuse("password", "is required with a user")),
+            (None, Some(_)) => Err(refuse("user", "is required with a password")),
+        }
+    }
+}
+
 impl std::fmt::Debug for Cluster {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let user = self.login.as_ref().map(|login| login.user.as_str());

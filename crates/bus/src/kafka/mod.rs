@@ -21,7 +21,7 @@ mod rebalance;
 mod record;
 mod worker;
 
-pub use cluster::{Cluster, InvalidCluster, Tls};
+pub use cluster::{Cluster, ClusterParts, InvalidCluster, InvalidParts, Tls};
 pub use consumer::{ConsumerOptions, Group, KafkaConsumer, Offsets, StoredOffsets};
 pub use dead_letters::DeadLetterTopic;
 pub use partitions::PartitionId;

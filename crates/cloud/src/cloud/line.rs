@@ -4,6 +4,9 @@
 //! part; a consumer that ends is started again; at a stop the relay goes first and the consumers
 //! after it, each within its grace. The broker may come and go.
 
+#[cfg(feature = "kafka")]
+mod kafka;
+
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -50,6 +53,8 @@ impl Line {
         match self.config.bus.clone() {
             Bus::Inline => self.run_inline(stop).await,
             Bus::RabbitMq { address, declare } => self.run_rabbitmq(address, declare, stop).await,
+            #[cfg(feature = "kafka")]
+            Bus::Kafka(bus) => self.run_kafka(bus, stop).await,
         }
     }
 
@@ -94,11 +99,13 @@ impl Line {
                 () = stop.cancelled() => return,
             }
         }
-        let look = tokio::spawn(look(Arc::clone(&publisher), self.readiness.clone()));
+        let looked = Arc::clone(&publisher);
+        let look = tokio::spawn(look(self.readiness.clone(), move || {
+            let looked = Arc::clone(&looked);
+            async move { looked.ready().await.is_ok() }
+        }));
         let mut groups: Vec<(Work, Make)> = Vec::new();
-        let of_this_process =
-            |work: &&Work| work.role().is_some_and(|role| self.config.roles.contains(&role));
-        for work in self.works.iter().filter(of_this_process) {
+        for work in self.own_works() {
             let Some(queue) =
                 self.topology.queues.iter().find(|queue| queue.name == work.group.queue)
             else {
@@ -124,6 +131,12 @@ impl Line {
         }
         self.carry(publisher, groups, stop).await;
         look.abort();
+    }
+
+    /// What this process consumes.
+    fn own_works(&self) -> impl Iterator<Item = &Work> {
+        let own = |work: &&Work| work.role().is_some_and(|role| self.config.roles.contains(&role));
+        self.works.iter().filter(own)
     }
 
     /// Declares the topology, however long the broker is away. One that refuses it is asked again as
@@ -195,13 +208,13 @@ impl Line {
 }
 
 /// Says whether the broker is there, also while there is nothing to publish.
-async fn look(publisher: Arc<RabbitPublisher>, readiness: Readiness) {
+async fn look<Answer: Future<Output = bool>>(readiness: Readiness, ask: impl Fn() -> Answer) {
     let mut turn = tokio::time::interval(LOOK_EVERY);
     turn.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         turn.tick().await;
         // The publisher has logged why.
-        let state = publisher.ready().await.map_err(|_| "cannot be reached".to_owned());
+        let state = if ask().await { Ok(()) } else { Err("cannot be reached".to_owned()) };
         readiness.report(BUS, state);
     }
 }

@@ -1,6 +1,8 @@
 //! The keys, each with its default and what it means.
 
-use settings::{Key, Kind};
+use settings::{Key, Kind, joined};
+
+use super::kafka;
 
 /// The name of the section.
 pub const SECTION: &str = "cloud";
@@ -10,7 +12,9 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+
+const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "Postgres.")
         .secret()
         .required()
@@ -105,8 +109,8 @@ pub const KEYS: &[Key] = &[
     .default("ingestion,relay,telemetry,analytics,media"),
     Key::new(
         "bus",
-        Kind::Choice(&["inline", "rabbitmq"]),
-        "What carries events to the consumers: this process's memory, or RabbitMQ. Inline needs the \
+        Kind::Choice(&["inline", "rabbitmq", "kafka"]),
+        "What carries events to the consumers: this process's memory, RabbitMQ or Kafka. Inline needs the \
          relay and all consumers in one process.",
     )
     .default("inline"),
@@ -121,7 +125,7 @@ pub const KEYS: &[Key] = &[
     Key::new(
         "bus_declare",
         Kind::Flag,
-        "Whether exchanges, queues and bindings are declared at start. Without it, run \
+        "Whether exchanges, queues and bindings, or Kafka's topics, are declared at start. Without it, run \
          `holdfast bus declare` before.",
     )
     .default("true"),

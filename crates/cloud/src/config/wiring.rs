@@ -69,6 +69,9 @@ pub enum Bus {
         /// Whether the topology is declared at start.
         declare: bool,
     },
+    /// A cluster.
+    #[cfg(feature = "kafka")]
+    Kafka(super::kafka::KafkaBus),
 }
 
 /// How the relay works.
@@ -100,6 +103,9 @@ pub(super) fn roles(section: &Section) -> Result<BTreeSet<Role>, settings::Error
 }
 
 pub(super) fn bus(section: &Section, roles: &BTreeSet<Role>) -> Result<Bus, settings::Error> {
+    if section.get("bus")?.text() == "kafka" {
+        return super::kafka::bus(section);
+    }
     if section.get("bus")?.text() == "rabbitmq" {
         let url = section.find("rabbitmq_url")?.ok_or_else(|| {
             section.refuse("rabbitmq_url", "is required with cloud.bus = \"rabbitmq\"")

@@ -27,12 +27,17 @@ pub(super) trait Store: Send + Sync {
     fn store(&self, events: &[Event]) -> impl Future<Output = Result<(), pg::Error>> + Send;
 }
 
-/// Works off a queue until told to stop, or until the consumer is closed.
+/// Works off a queue until told to stop, or until the consumer is closed; then other replicas get its part.
 pub(super) async fn work_off<S: Store>(
     mut consumer: Box<dyn Consumer>,
     store: &S,
     stop: &CancellationToken,
 ) {
+    take_batches(&mut *consumer, store, stop).await;
+    consumer.leave().await;
+}
+
+async fn take_batches<S: Store>(consumer: &mut dyn Consumer, store: &S, stop: &CancellationToken) {
     let mut pause = PAUSE_FIRST;
     loop {
         let next = tokio::select! {

@@ -18,6 +18,8 @@ mod outage;
 mod query;
 mod relay;
 mod relay_faults;
+#[cfg(feature = "kafka")]
+mod relay_kafka;
 mod relay_rabbitmq;
 mod schema;
 mod secrets;

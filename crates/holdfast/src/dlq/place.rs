@@ -90,6 +90,11 @@ impl Place {
         let database = pg::connect(&config.database).await?;
         let address = match (args.given()?, config.bus) {
             (Some(address), _) | (None, cloud::config::Bus::RabbitMq { address, .. }) => address,
+            #[cfg(feature = "kafka")]
+            (None, cloud::config::Bus::Kafka(_)) => anyhow::bail!(
+                "cloud.bus is kafka, whose dead letters are in the topics farmiq.{{service}}.dlq.queue: read them with \
+                 Kafka's own kafka-console-consumer, and set the group's offsets back to have the originals read again"
+            ),
             (None, cloud::config::Bus::Inline) => return Ok(Place { database, bus: Bus::Inline }),
         };
         let topology = crate::bus::topology()?;

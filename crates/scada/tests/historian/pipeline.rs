@@ -37,24 +37,16 @@ pub(crate) fn dispatch(
 
 /// The events of each key in the order in which they were stored.
 async fn orders(client: &tokio_postgres::Client) -> BTreeMap<String, Vec<String>> {
-    orders_of(client, "%").await
-}
-
-/// The same of plants that are like this.
-pub(crate) async fn orders_of(
-    client: &tokio_postgres::Client,
-    plant: &str,
-) -> BTreeMap<String, Vec<String>> {
     let query = "SELECT plant || '.' || area || '.' || unit_name || '.' || tag, event_id::text FROM telemetry
-                 WHERE plant LIKE $1 ORDER BY created_at, ctid";
+                 ORDER BY created_at, ctid";
     let mut orders: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for row in client.query(query, &[&plant]).await.unwrap() {
+    for row in client.query(query, &[]).await.unwrap() {
         orders.entry(row.get(0)).or_default().push(row.get(1));
     }
     orders
 }
 
-pub(crate) fn made_orders(made: &[Envelope]) -> BTreeMap<String, Vec<String>> {
+fn made_orders(made: &[Envelope]) -> BTreeMap<String, Vec<String>> {
     let mut orders: BTreeMap<String, Vec<String>> = BTreeMap::new();
     for event in made.iter().filter(|event| event.category == event::scada::Category::Telemetry) {
         orders.entry(event.partition_key()).or_default().push(event.event_id.to_string());

@@ -12,9 +12,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bus::kafka::{Cluster, KafkaPublisher, PublisherOptions, admin};
-use bus::{Message, Publisher as _};
-use event::names::kafka::Profile;
+use bus::kafka::{Cluster, KafkaConsumer, KafkaPublisher, PublisherOptions, admin};
+use bus::{Consumer as _, Message, Publisher as _};
+use event::names::kafka::{Profile, Topic};
 use event::scada::Envelope;
 use scada::historian::{Config, Historian};
 use testkit::{Database, eventually};
@@ -103,6 +103,47 @@ impl Plant {
         .await
         .unwrap();
         assert_eq!(self.stored().await, expected(made));
+    }
+
+    /// Events of a key are in their topic in order, and no later one was stored in an earlier transaction. What comes within one
+    /// transaction has no order in a table that several replicas write.
+    async fn kept_order(&self, made: &[Envelope]) {
+        let mut place: BTreeMap<String, (String, usize)> = BTreeMap::new();
+        for (at, event) in made.iter().enumerate() {
+            place.insert(event.event_id.to_string(), (event.partition_key(), at));
+        }
+        let query = "SELECT event_id::text, created_at FROM telemetry WHERE plant = $1";
+        let rows = self.client().await.query(query, &[&self.name]).await.unwrap();
+        let times: BTreeMap<String, jiff::Timestamp> =
+            rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        let mut latest: BTreeMap<&str, jiff::Timestamp> = BTreeMap::new();
+        for event in made {
+            let id = event.event_id.to_string();
+            let (Some(stored), (key, at)) = (times.get(&id), &place[&id]) else { continue };
+            let before = latest.entry(key).or_insert(*stored);
+            assert!(*before <= *stored, "{key}, event {at}: stored before an earlier one");
+            *before = *stored;
+        }
+        let group = bus::kafka::Group {
+            name: format!("{}-order", self.group),
+            bindings: scada::historian::bindings(),
+            dead_letter_topic: Topic::Dlq.name().to_owned(),
+            retry: bus::Retry::broker(),
+        };
+        let copies = Arc::new(KafkaPublisher::new(self.cluster.clone(), Default::default()));
+        let mut reader = KafkaConsumer::new(&self.cluster, group, copies, Default::default());
+        let mut seen: BTreeMap<String, usize> = BTreeMap::new();
+        while !place.is_empty() {
+            let batch = tokio::time::timeout(LONG, reader.next()).await.expect("a batch").unwrap();
+            for one in batch.deliveries() {
+                // Published again after a confirm that was lost, it is no news.
+                let Some((key, at)) = place.remove(&one.message.message_id) else { continue };
+                let before = seen.insert(key.clone(), at);
+                assert!(before.is_none_or(|before| before < at), "{key}: {before:?} before {at}");
+            }
+            batch.commit().await.unwrap();
+        }
+        reader.leave().await;
     }
 
     /// Waits until the stored offsets are the topics' ends.

@@ -7,7 +7,7 @@ use scada::historian::{Config, Historian};
 use testkit::eventually;
 
 use super::{LONG, Plant, publisher_of};
-use crate::pipeline::{dispatch, made_orders, node, orders_of};
+use crate::pipeline::{dispatch, node};
 use crate::station::{count, expected, message};
 
 const REPLICA: &str = "SCADA_HISTORIAN_REPLICA";
@@ -112,7 +112,7 @@ async fn replicas_that_join_leave_and_die_under_load_store_everything_once_and_i
     more(6).await;
     second.stop().await;
     plant.has_stored(&made).await;
-    assert_eq!(orders_of(&client, &plant.name).await, made_orders(&made));
+    plant.kept_order(&made).await;
     plant.is_at_the_end().await;
     let unsent = "outbox_events WHERE status <> 'SENT' OR retry_count > 0";
     assert_eq!(count(&node.connect().await.unwrap(), unsent).await, 0);
