@@ -21,6 +21,7 @@ mod readings;
 mod report;
 mod retention;
 mod row;
+mod scada_pipeline;
 mod spool_append;
 mod spool_recovery;
 mod spool_sqlite;
@@ -52,6 +53,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("bus_publish", bus_publish::run),
     ("bus_kafka", bus_kafka::run),
     ("historian_insert", historian::run),
+    ("scada_pipeline", scada_pipeline::run),
 ];
 
 fn main() -> ExitCode {

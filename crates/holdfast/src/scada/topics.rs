@@ -207,7 +207,7 @@ fn tools(args: &AclArgs) -> Vec<Tool> {
     let mut tools = Vec::new();
     for name in [producer, historian] {
         let file = format!("{name}.properties");
-        let why = format!("{name} may log in; {file} has the line SCRAM-SHA-512=[password=…]");
+        let why = format!("{name} may log in; {file} has the line SCRAM-SHA-512=password=…");
         let who = ["--alter", "--entity-type", "users", "--entity-name", name];
         tools.push(tool("kafka-configs", why, &[&who[..], &["--add-config-file", &file]].concat()));
     }
