@@ -1,8 +1,8 @@
 //! SCADA: what a Level 2 node makes and publishes, and the historian that keeps it.
 //!
 //! Entry points: [`generate`] makes events, pure; [`outbox::Outbox`] writes them with what they tell of in one transaction;
-//! [`outbox::Dispatcher`] publishes them in order; [`outbox::prune`] removes what was sent long ago; [`historian`]
-//! keeps all of it; [`kafka`] reads where the cluster is. docs/spec/scada.md is the contract.
+//! [`outbox::Dispatcher`] publishes them in order; [`outbox::prune`] removes what was sent long ago; [`producer`] is a node as a whole;
+//! [`historian`] keeps all of it; [`kafka`] reads where the cluster is. docs/spec/scada.md is the contract.
 //!
 //! It must not know the farm's domain, nor which bus it has. It fails at start for what can never work; after that the database
 //! and the bus may come and go. Payloads are in no log, error or metric.
@@ -12,5 +12,6 @@ pub mod historian;
 pub mod kafka;
 mod migration;
 pub mod outbox;
+pub mod producer;
 
 pub use migration::{migrate_historian, migrate_producer};

@@ -36,6 +36,13 @@ impl Node {
         Ok(Node { asset: Asset { plant, area, unit }, node_id, random, walks })
     }
 
+    /// The same node in another area or unit.
+    pub fn placed(mut self, area: Option<AssetName>, unit: Option<AssetName>) -> Node {
+        self.asset.area = area.unwrap_or(self.asset.area);
+        self.asset.unit = unit.unwrap_or(self.asset.unit);
+        self
+    }
+
     /// What it makes in one cycle: every measurement, and the events and alarms that happen.
     pub fn cycle(&mut self, now: Timestamp) -> Result<Vec<Envelope>, event::Invalid> {
         let mut made = Vec::new();

@@ -11,6 +11,9 @@ mod write;
 
 pub use dispatch::{Dispatcher, Settings};
 pub use prune::{Pruned, Pruner, prune};
-pub use stats::{Level, Metrics, Warning, metrics, warnings};
+pub use stats::{
+    IN_PROGRESS, Level, Metrics, STUCK_AFTER, THRESHOLDS, Threshold, Warning, glance, metrics,
+    warnings,
+};
 pub(crate) use table::federation_queue;
 pub use write::{Headers, Outbox, SCHEMA_VERSION};

@@ -13,6 +13,23 @@ const METRICS: &str = "SELECT
     coalesce(extract(epoch FROM now() - min(locked_at) FILTER (WHERE status = 'IN_PROGRESS')) * 1000, 0)::float8 AS held_ms
 FROM outbox_events";
 
+/// The same without reading every row, whatever the backlog: counts up to a limit, the oldest from the rows that were due first, and
+/// what was sent by the planner's estimate of the table.
+const GLANCE: &str = "SELECT
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE status = 'PENDING' LIMIT $1) n) AS pending,
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE status = 'IN_PROGRESS' LIMIT $1) n) AS in_progress,
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE status = 'FAILED' LIMIT $1) n) AS failed,
+    (SELECT greatest(reltuples, 0)::int8 FROM pg_class WHERE oid = 'outbox_events'::regclass) AS sent,
+    (SELECT coalesce(extract(epoch FROM now() - min(created_at)) * 1000, 0)::float8 FROM
+        (SELECT created_at FROM outbox_events WHERE status = 'PENDING' ORDER BY available_at LIMIT $2) n) AS oldest_ms,
+    (SELECT coalesce(extract(epoch FROM now() - min(locked_at)) * 1000, 0)::float8
+        FROM outbox_events WHERE status = 'IN_PROGRESS') AS held_ms";
+
+/// The most rows of a state that are counted at a glance.
+const COUNTED: i64 = 1_000_000;
+/// Among so many of the rows that were due first is the oldest; with more before it the count alone is an alert.
+const OLDEST_AMONG: i64 = 10_000;
+
 /// The documented metrics of an outbox, with their documented names.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
@@ -33,9 +50,21 @@ pub struct Metrics {
     pub instance_id: String,
 }
 
-/// Asks how the outbox stands.
+/// Asks how the outbox stands, exactly: it reads the whole table.
 pub async fn metrics(client: &pg::Client, instance: &str) -> Result<Metrics, pg::Error> {
-    let row = client.query_one(METRICS, &[]).await?;
+    Ok(read(&client.query_one(METRICS, &[]).await?, instance))
+}
+
+/// Asks how the outbox stands, in about the same time at any backlog.
+pub async fn glance(client: &pg::Client, instance: &str) -> Result<Metrics, pg::Error> {
+    let statement = client.prepare_cached(GLANCE).await?;
+    let row = client.query_one(&statement, &[&COUNTED, &OLDEST_AMONG]).await?;
+    let all = read(&row, instance);
+    let unsent = all.pending_count + all.in_progress_count + all.failed_count;
+    Ok(Metrics { sent_count: all.sent_count.saturating_sub(unsent), ..all })
+}
+
+fn read(row: &tokio_postgres::Row, instance: &str) -> Metrics {
     let count = |name| u64::try_from(row.get::<_, i64>(name)).unwrap_or_default();
     #[expect(
         clippy::cast_possible_truncation,
@@ -43,7 +72,7 @@ pub async fn metrics(client: &pg::Client, instance: &str) -> Result<Metrics, pg:
         reason = "an age in milliseconds, not below 0"
     )]
     let ms = |name| row.get::<_, f64>(name).max(0.0) as u64;
-    Ok(Metrics {
+    Metrics {
         pending_count: count("pending"),
         in_progress_count: count("in_progress"),
         failed_count: count("failed"),
@@ -51,7 +80,7 @@ pub async fn metrics(client: &pg::Client, instance: &str) -> Result<Metrics, pg:
         oldest_pending_age_ms: ms("oldest_ms"),
         oldest_lock_age_ms: ms("held_ms"),
         instance_id: instance.to_owned(),
-    })
+    }
 }
 
 /// How bad it is.
@@ -62,6 +91,19 @@ pub enum Level {
     Warning,
     /// Somebody must look now.
     Critical,
+}
+
+impl Level {
+    /// Both.
+    pub const ALL: [Level; 2] = [Level::Warning, Level::Critical];
+
+    /// Its name.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Level::Warning => "warning",
+            Level::Critical => "critical",
+        }
+    }
 }
 
 /// A documented threshold that was passed.
@@ -75,41 +117,67 @@ pub struct Warning {
     pub words: &'static str,
 }
 
+/// A documented threshold. A value above it is worth an alert.
+#[derive(Debug, Clone, Copy)]
+pub struct Threshold {
+    /// The metric, by its documented name.
+    pub metric: &'static str,
+    /// Above this somebody should look.
+    pub warning: u64,
+    /// Above this somebody must look now.
+    pub critical: u64,
+    /// What it means.
+    pub words: &'static str,
+    of: fn(&Metrics) -> u64,
+}
+
+/// The documented thresholds of single numbers.
+pub const THRESHOLDS: [Threshold; 3] = [
+    Threshold {
+        metric: "pendingCount",
+        warning: 100,
+        critical: 1_000,
+        words: "the dispatcher falls behind: the bus may be slow or away",
+        of: |metrics| metrics.pending_count,
+    },
+    Threshold {
+        metric: "oldestPendingAgeMs",
+        warning: 30_000,
+        critical: 300_000,
+        words: "events are stuck: a partition may have no leader",
+        of: |metrics| metrics.oldest_pending_age_ms,
+    },
+    Threshold {
+        metric: "failedCount",
+        warning: 0,
+        critical: 10,
+        words: "events were given up: look at their last_error_message",
+        of: |metrics| metrics.failed_count,
+    },
+];
+
+/// The documented metric that is held against the size of a batch.
+pub const IN_PROGRESS: &str = "inProgressCount";
+/// For so long more than a batch may be under way.
+pub const STUCK_AFTER: Duration = Duration::from_secs(120);
+
 /// The documented thresholds, applied. `batch` is `OUTBOX_BATCH_SIZE`.
 pub fn warnings(metrics: &Metrics, batch: u64) -> Vec<Warning> {
-    let level = |value: u64, warning: u64, critical: u64| match value {
-        value if value > critical => Some(Level::Critical),
-        value if value > warning => Some(Level::Warning),
-        _ => None,
-    };
-    let stuck = Duration::from_secs(120).as_millis();
-    let held_long = u128::from(metrics.oldest_lock_age_ms) > stuck;
-    let found = [
-        (
-            level(metrics.pending_count, 100, 1_000),
-            "pendingCount",
-            "the dispatcher falls behind: the bus may be slow or away",
-        ),
-        (
-            level(metrics.oldest_pending_age_ms, 30_000, 300_000),
-            "oldestPendingAgeMs",
-            "events are stuck: a partition may have no leader",
-        ),
-        (
-            level(metrics.failed_count, 0, 10),
-            "failedCount",
-            "events were given up: look at their last_error_message",
-        ),
-        (
-            (metrics.in_progress_count > batch && held_long).then_some(Level::Warning),
-            "inProgressCount",
-            "a dispatcher may be stuck",
-        ),
-    ];
+    let mut found = Vec::new();
+    for Threshold { metric, warning, critical, words, of } in THRESHOLDS {
+        let level = match of(metrics) {
+            value if value > critical => Level::Critical,
+            value if value > warning => Level::Warning,
+            _ => continue,
+        };
+        found.push(Warning { level, metric, words });
+    }
+    let held_long = u128::from(metrics.oldest_lock_age_ms) > STUCK_AFTER.as_millis();
+    if metrics.in_progress_count > batch && held_long {
+        let words = "a dispatcher may be stuck";
+        found.push(Warning { level: Level::Warning, metric: IN_PROGRESS, words });
+    }
     found
-        .into_iter()
-        .filter_map(|(level, metric, words)| Some(Warning { level: level?, metric, words }))
-        .collect()
 }
 
 #[cfg(test)]

@@ -41,9 +41,10 @@ impl Headers {
     }
 }
 
+/// The clock is read for each row, in the order in which they are given: several cycles of one transaction stay one after the other.
 const ADD: &str = "INSERT INTO outbox_events
-    (id, aggregate_type, aggregate_id, event_type, payload, headers)
-SELECT id, kind, aggregate, type, payload::jsonb, headers::jsonb
+    (id, aggregate_type, aggregate_id, event_type, payload, headers, created_at)
+SELECT id, kind, aggregate, type, payload::jsonb, headers::jsonb, clock_timestamp()
 FROM unnest($1::uuid[], $2::text[], $3::text[], $4::text[], $5::text[], $6::text[])
     AS n(id, kind, aggregate, type, payload, headers)";
 
@@ -81,7 +82,7 @@ impl Outbox {
     pub async fn write_batch(&self, envelopes: &[Envelope]) -> Result<u64, pg::Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let added = add(&transaction, envelopes).await?;
+        let added = add(&transaction, &[envelopes]).await?;
         transaction.commit().await?;
         Ok(added)
     }
@@ -91,17 +92,22 @@ impl Outbox {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         add_one(&transaction, envelope).await?;
-        cache(&transaction, std::slice::from_ref(envelope)).await?;
+        cache(&transaction, &[std::slice::from_ref(envelope)]).await?;
         Ok(transaction.commit().await?)
     }
 
     /// What a cycle made: all of it for the bus, the measurements for the node itself too. Those that are there already stay as
     /// they are. Returns how many were new.
     pub async fn write_cycle(&self, envelopes: &[Envelope]) -> Result<u64, pg::Error> {
+        self.write_cycles(&[envelopes]).await
+    }
+
+    /// The same for several cycles, in their order: to catch up.
+    pub async fn write_cycles(&self, cycles: &[&[Envelope]]) -> Result<u64, pg::Error> {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let added = add(&transaction, envelopes).await?;
-        cache(&transaction, envelopes).await?;
+        let added = add(&transaction, cycles).await?;
+        cache(&transaction, cycles).await?;
         transaction.commit().await?;
         Ok(added)
     }
@@ -126,15 +132,17 @@ async fn add_one(transaction: &pg::Transaction<'_>, envelope: &Envelope) -> Resu
     Ok(())
 }
 
-async fn add(transaction: &pg::Transaction<'_>, envelopes: &[Envelope]) -> Result<u64, pg::Error> {
+async fn add(transaction: &pg::Transaction<'_>, cycles: &[&[Envelope]]) -> Result<u64, pg::Error> {
     let statement = transaction.prepare_cached(&format!("{ADD} ON CONFLICT DO NOTHING")).await?;
-    let cause = Uuid::now_v7().to_string();
-    let each = |made: fn(&Envelope) -> String| envelopes.iter().map(made).collect::<Vec<_>>();
-    let ids: Vec<Uuid> = envelopes.iter().map(|envelope| envelope.event_id.uuid()).collect();
-    let headers: Vec<String> = envelopes
-        .iter()
-        .map(|envelope| serde_json::to_string(&Headers::of(envelope, &cause)).unwrap_or_default())
-        .collect();
+    let all = || cycles.iter().copied().flatten();
+    let each = |made: fn(&Envelope) -> String| all().map(made).collect::<Vec<_>>();
+    let ids: Vec<Uuid> = all().map(|envelope| envelope.event_id.uuid()).collect();
+    let mut headers = Vec::with_capacity(ids.len());
+    for cycle in cycles {
+        let cause = Uuid::now_v7().to_string();
+        let of = |envelope| serde_json::to_string(&Headers::of(envelope, &cause));
+        headers.extend(cycle.iter().map(|envelope| of(envelope).unwrap_or_default()));
+    }
     let added = transaction
         .execute(
             &statement,
@@ -151,9 +159,10 @@ async fn add(transaction: &pg::Transaction<'_>, envelopes: &[Envelope]) -> Resul
     Ok(added)
 }
 
-async fn cache(transaction: &pg::Transaction<'_>, envelopes: &[Envelope]) -> Result<(), pg::Error> {
+async fn cache(transaction: &pg::Transaction<'_>, cycles: &[&[Envelope]]) -> Result<(), pg::Error> {
+    let all = cycles.iter().copied().flatten();
     let measured: Vec<&Envelope> =
-        envelopes.iter().filter(|envelope| envelope.category == Category::Telemetry).collect();
+        all.filter(|envelope| envelope.category == Category::Telemetry).collect();
     if measured.is_empty() {
         return Ok(());
     }

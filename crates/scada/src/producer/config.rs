@@ -1,0 +1,414 @@
+//! The `[producer]` section: every key once, with its default and what it means.
+//!
+//! Promise: a [`Config`] that was made can work as far as its values alone can tell. It must not know the other roles' sections.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+
+use bus::rabbitmq::Address;
+use event::scada::{AssetName, MAX_NODE_ID};
+use settings::{Key, Kind, Section, check};
+
+use crate::outbox::Settings;
+
+/// The name of the section.
+pub const SECTION: &str = "producer";
+
+const SECOND: u64 = 1_000;
+const MINUTE: u64 = 60 * SECOND;
+const DAY: u64 = 24 * 60 * MINUTE;
+
+/// A cycle of a thousand nodes that all have everything to say fits.
+const MAX_RECORD_BYTES: u32 = 16 << 20;
+const CURSOR_EVERY: Duration = Duration::from_secs(1);
+
+/// Every key of the section.
+pub const KEYS: &[Key] = &[
+    Key::new("database.url", Kind::Text, "The node's Postgres.")
+        .secret()
+        .required()
+        .alias(&["PRODUCER_DATABASE_URL"]),
+    Key::new(
+        "database.ca_file",
+        Kind::Text,
+        "PEM certificates to trust; Postgres is then reached over TLS only.",
+    ),
+    Key::new("http.listen", Kind::HostPort, "Where health and metrics are served.")
+        .default("127.0.0.1:8094"),
+    Key::new(
+        "http.allow_remote",
+        Kind::Flag,
+        "Whether http.listen may be reached from other machines.",
+    )
+    .default("false"),
+    Key::new("node_id", NODE, "The node's number; the first one's where there are several.")
+        .default("1")
+        .alias(&["NODE_ID"]),
+    Key::new("nodes", NODE, "How many nodes this process simulates.").default("1"),
+    Key::new("plant", NAME, "The plant.").default("PLANT01"),
+    Key::new("area", NAME, "The area of a single node; else ten nodes share one, AREA01 and on."),
+    Key::new("unit", NAME, "The unit of a single node; else UNIT_ and its number."),
+    Key::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "Repeats a run; a new one at every start when absent."),
+    Key::new(
+        "interval",
+        Kind::Duration { min_ms: 1, max_ms: 60 * MINUTE },
+        "Time between two cycles.",
+    )
+    .default("1s"),
+    Key::new(
+        "write_within",
+        Kind::Duration { min_ms: 10, max_ms: MINUTE },
+        "How long a cycle may take to get into the outbox before it goes to the spool.",
+    )
+    .default("1s"),
+    Key::new(
+        "bus",
+        Kind::Choice(&["inline", "rabbitmq"]),
+        "What takes the messages: RabbitMQ, or the memory of a process that runs the historian too (`holdfast up`).",
+    )
+    .default("rabbitmq"),
+    Key::new("rabbitmq_url", Kind::Text, "RabbitMQ: amqp://user:password@host:port/vhost or amqps://….")
+        .secret()
+        .alias(&["SCADA_RABBITMQ_URL"]),
+    Key::new(
+        "rabbitmq_ca_file",
+        Kind::Text,
+        "PEM certificates to trust as well when RabbitMQ is reached over TLS.",
+    ),
+    Key::new(
+        "bus_declare",
+        Kind::Flag,
+        "Whether RabbitMQ's exchanges, queues and bindings are declared at start: a message that no queue takes is given up.",
+    )
+    .default("true"),
+    Key::new("dispatchers", Kind::Integer { min: 1, max: 32 }, "How many dispatchers publish from the outbox.")
+        .default("1"),
+    Key::new("outbox.batch_size", Kind::Integer { min: 1, max: 10_000 }, "The most events of one publish.")
+        .default("50")
+        .alias(&["OUTBOX_BATCH_SIZE"]),
+    Key::new(
+        "outbox.poll_interval_ms",
+        Kind::Integer { min: 1, max: 10 * MINUTE },
+        "How often the outbox is looked at without a nudge, in milliseconds.",
+    )
+    .default("500")
+    .alias(&["OUTBOX_POLL_INTERVAL_MS"]),
+    Key::new(
+        "outbox.max_retries",
+        Kind::Integer { min: 1, max: 1_000 },
+        "Failures of an event until it is FAILED. A bus that is away is none.",
+    )
+    .default("10")
+    .alias(&["OUTBOX_MAX_RETRIES"]),
+    Key::new(
+        "outbox.lock_timeout_seconds",
+        Kind::Integer { min: 1, max: 86_400 },
+        "How long a dispatcher that died keeps others from its events, in seconds.",
+    )
+    .default("120")
+    .alias(&["OUTBOX_LOCK_TIMEOUT_SECONDS"]),
+    Key::new(
+        "outbox.recovery_interval_ms",
+        Kind::Integer { min: 10, max: DAY },
+        "How often locks that have expired are looked for, in milliseconds.",
+    )
+    .default("30000")
+    .alias(&["OUTBOX_RECOVERY_INTERVAL_MS"]),
+    Key::new(
+        "retention_days",
+        Kind::Integer { min: 1, max: 3_650 },
+        "Days that events stay after they were sent, and measurements in the local copy.",
+    )
+    .default("30")
+    .alias(&["STORAGE_RETENTION_DAYS"]),
+    Key::new(
+        "prune_interval_ms",
+        Kind::Integer { min: 1_000, max: 7 * DAY },
+        "How often what is older is removed, in milliseconds.",
+    )
+    .default("3600000")
+    .alias(&["PRUNE_INTERVAL_MS"]),
+    Key::new(
+        "report_every",
+        Kind::Duration { min_ms: 50, max_ms: 60 * MINUTE },
+        "How often the outbox's metrics are logged and held against the thresholds.",
+    )
+    .default("30s"),
+    Key::new("spool.dir", Kind::Text, "Where cycles go while Postgres is away; each process has its own.")
+        .default("/var/lib/holdfast/producer-spool"),
+    Key::new(
+        "spool.max_spool_bytes",
+        Kind::Size { min: 64 << 20, max: 16 << 40 },
+        "Above this size the oldest cycles are given up, and said so.",
+    )
+    .default("8GiB"),
+    Key::new(
+        "spool.free_space_reserve",
+        Kind::Size { min: 0, max: 16 << 40 },
+        "Left free on the disk.",
+    )
+    .default("64MiB"),
+    Key::new(
+        "stalled_after",
+        Kind::Duration { min_ms: SECOND, max_ms: DAY },
+        "How long Postgres may be away, or the spool not move, before this process is not ready.",
+    )
+    .default("60s"),
+    Key::new(
+        "stop_grace",
+        Kind::Duration { min_ms: 100, max_ms: 10 * MINUTE },
+        "How long each part may take to finish what is under way when the node stops.",
+    )
+    .default("10s"),
+];
+
+const NODE: Kind = Kind::Integer { min: 1, max: MAX_NODE_ID as u64 };
+const NAME: Kind = Kind::Checked(check::<AssetName>);
+
+/// What takes the messages.
+#[derive(Debug, Clone)]
+pub enum Bus {
+    /// This process's memory: the publisher is given to `Producer::start_with`.
+    Inline,
+    /// A broker.
+    RabbitMq {
+        /// Where it is.
+        address: Address,
+        /// Whether the topology is declared at start.
+        declare: bool,
+    },
+}
+
+/// Which nodes are simulated.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nodes {
+    /// Their plant.
+    pub plant: AssetName,
+    /// The number of the first.
+    pub first: u16,
+    /// How many they are.
+    pub count: u16,
+    /// The area, where a single node has one of its own.
+    pub area: Option<AssetName>,
+    /// The unit, likewise.
+    pub unit: Option<AssetName>,
+    /// What repeats a run.
+    pub seed: Option<u64>,
+}
+
+/// What a node was told.
+#[derive(Debug, Clone)]
+pub struct Config {
+    /// Postgres.
+    pub database: pg::Options,
+    /// Where HTTP is served.
+    pub listen: SocketAddr,
+    /// The nodes.
+    pub nodes: Nodes,
+    /// Time between two cycles.
+    pub interval: Duration,
+    /// How long the write of a cycle may take.
+    pub write_within: Duration,
+    /// What takes the messages.
+    pub bus: Bus,
+    /// How many dispatchers.
+    pub dispatchers: usize,
+    /// How each of them works.
+    pub outbox: Settings,
+    /// How long what was sent is kept.
+    pub keep: Duration,
+    /// How often the pruner runs.
+    pub prune_every: Duration,
+    /// How often the outbox is watched.
+    pub report_every: Duration,
+    /// The spool.
+    pub spool: spool::Config,
+    /// How long nothing may move.
+    pub stalled_after: Duration,
+    /// How long each part may take to finish.
+    pub stop_grace: Duration,
+}
+
+/// A statement that takes longer has met a server that hangs.
+const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
+/// One for the loop, one for the drain, and for pruner, watch and readiness.
+const CONNECTIONS: usize = 5;
+/// A connection that takes longer is none: the spool is there.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl Config {
+    /// Reads the section from a file and the environment.
+    pub fn load(
+        file: Option<&Path>,
+        env: impl Fn(&str) -> Option<String>,
+    ) -> Result<Config, settings::Error> {
+        Config::from_section(&Section::load(file, SECTION, KEYS, env)?)
+    }
+
+    /// Takes the values of a section that was read with [`KEYS`].
+    pub fn from_section(section: &Section) -> Result<Config, settings::Error> {
+        let time = |key| section.get(key)?.duration();
+        let ms = |key| Ok::<_, settings::Error>(Duration::from_millis(section.get(key)?.parse()?));
+        let lock_seconds = section.get("outbox.lock_timeout_seconds")?.parse()?;
+        let days: u64 = section.get("retention_days")?.parse()?;
+        let mut spool = spool::Config::new(section.get("spool.dir")?.path());
+        spool.max_record_bytes = MAX_RECORD_BYTES;
+        spool.max_spool_bytes = section.get("spool.max_spool_bytes")?.size()?;
+        spool.free_space_reserve = section.get("spool.free_space_reserve")?.size()?;
+        spool.on_full = spool::OnFull::DropOldest;
+        spool.cursor_every = CURSOR_EVERY;
+        Ok(Config {
+            database: pg::Options {
+                max_connections: CONNECTIONS,
+                connect_timeout: CONNECT_TIMEOUT,
+                statement_timeout: Some(STATEMENT_TIMEOUT),
+                application_name: "holdfast-scada-producer".to_owned(),
+                ca_file: section.find("database.ca_file")?.map(|value| value.path()),
+                ..pg::Options::new(section.get("database.url")?.secret().expose())
+            },
+            listen: section.listen("http.listen", "http.allow_remote")?,
+            nodes: nodes(section)?,
+            interval: time("interval")?,
+            write_within: time("write_within")?,
+            bus: bus(section)?,
+            dispatchers: section.get("dispatchers")?.parse()?,
+            outbox: Settings {
+                batch: section.get("outbox.batch_size")?.parse()?,
+                poll: ms("outbox.poll_interval_ms")?,
+                max_retries: section.get("outbox.max_retries")?.parse()?,
+                lock_timeout: Duration::from_secs(lock_seconds),
+                recovery: ms("outbox.recovery_interval_ms")?,
+                ..Settings::new("dispatcher")
+            },
+            keep: Duration::from_millis(days * DAY),
+            prune_every: ms("prune_interval_ms")?,
+            report_every: time("report_every")?,
+            spool,
+            stalled_after: time("stalled_after")?,
+            stop_grace: time("stop_grace")?,
+        })
+    }
+
+    /// The same with other nodes, as a command line asks for them.
+    pub fn with_nodes(self, count: Option<u16>, seed: Option<u64>) -> Result<Config, String> {
+        let nodes = Nodes {
+            count: count.unwrap_or(self.nodes.count),
+            seed: seed.or(self.nodes.seed),
+            ..self.nodes
+        };
+        nodes.check()?;
+        Ok(Config { nodes, ..self })
+    }
+}
+
+impl Nodes {
+    fn check(&self) -> Result<(), String> {
+        let last = self.first.saturating_add(self.count.saturating_sub(1));
+        if self.count == 0 || last > MAX_NODE_ID {
+            let first = self.first;
+            return Err(format!("nodes {first} to {last}: the last number is {MAX_NODE_ID}"));
+        }
+        if self.count > 1 && (self.area.is_some() || self.unit.is_some()) {
+            return Err("several nodes have areas and units by their numbers".to_owned());
+        }
+        Ok(())
+    }
+}
+
+fn nodes(section: &Section) -> Result<Nodes, settings::Error> {
+    let name = |key| section.find(key)?.map(|value| value.parse()).transpose();
+    let nodes = Nodes {
+        plant: section.get("plant")?.parse()?,
+        first: section.get("node_id")?.parse()?,
+        count: section.get("nodes")?.parse()?,
+        area: name("area")?,
+        unit: name("unit")?,
+        seed: section.find("seed")?.map(|value| value.parse()).transpose()?,
+    };
+    nodes.check().map_err(|why| section.refuse("nodes", why))?;
+    Ok(nodes)
+}
+
+fn bus(section: &Section) -> Result<Bus, settings::Error> {
+    if section.get("bus")?.text() == "inline" {
+        return Ok(Bus::Inline);
+    }
+    let url = section.find("rabbitmq_url")?.ok_or_else(|| {
+        section.refuse("rabbitmq_url", "is required with producer.bus = \"rabbitmq\"")
+    })?;
+    // The client library's words might repeat a part of the address.
+    let mut address = Address::parse(url.secret().expose()).map_err(|_| {
+        let expected = "expected amqp://user:password@host:port/vhost or amqps://…";
+        section.refuse("rabbitmq_url", format!("is no address of a broker: {expected}"))
+    })?;
+    if let Some(file) = section.find("rabbitmq_ca_file")? {
+        address = address.with_ca_file(file.path());
+    }
+    Ok(Bus::RabbitMq { address, declare: section.get("bus_declare")?.flag()? })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn load(pairs: &[(&str, &str)]) -> Result<Config, settings::Error> {
+        let own = [
+            ("PRODUCER_DATABASE_URL", "postgres:///p?password=tulip"),
+            ("SCADA_RABBITMQ_URL", "amqp://user:tulip@host:5672/scada"),
+        ];
+        Config::load(None, |name| {
+            Some(pairs.iter().chain(&own).find(|(key, _)| *key == name)?.1.to_owned())
+        })
+    }
+
+    #[test]
+    fn defaults_are_the_documented_ones() {
+        let config = load(&[]).unwrap();
+        let documented = Settings::new("dispatcher");
+        assert_eq!(format!("{:?}", config.outbox), format!("{documented:?}"));
+        assert_eq!(config.keep, Duration::from_secs(30 * 86_400));
+        assert_eq!(config.prune_every, Duration::from_secs(3_600));
+        assert_eq!((config.interval, config.nodes.count), (Duration::from_secs(1), 1));
+        assert!(!format!("{config:?}").contains("tulip"));
+    }
+
+    #[test]
+    fn the_documented_variables_are_read() {
+        let config = load(&[
+            ("OUTBOX_BATCH_SIZE", "7"),
+            ("OUTBOX_POLL_INTERVAL_MS", "250"),
+            ("OUTBOX_MAX_RETRIES", "3"),
+            ("OUTBOX_LOCK_TIMEOUT_SECONDS", "60"),
+            ("OUTBOX_RECOVERY_INTERVAL_MS", "15000"),
+            ("STORAGE_RETENTION_DAYS", "5"),
+            ("PRUNE_INTERVAL_MS", "60000"),
+            ("NODE_ID", "12"),
+        ])
+        .unwrap();
+        let outbox = &config.outbox;
+        assert_eq!((outbox.batch, outbox.max_retries, config.nodes.first), (7, 3, 12));
+        let times = [outbox.poll, outbox.recovery, outbox.lock_timeout, config.prune_every];
+        assert_eq!(times.map(|time| time.as_millis()), [250, 15_000, 60_000, 60_000]);
+        assert_eq!(config.keep, Duration::from_secs(5 * 86_400));
+    }
+
+    #[test]
+    fn what_cannot_work_is_refused_by_name() {
+        let name = |key: &'static str, value: &'static str| vec![(key, value)];
+        let many = ("HOLDFAST_PRODUCER_NODES", "100");
+        for (pairs, said) in [
+            (name("SCADA_RABBITMQ_URL", "tulip"), "producer.rabbitmq_url"),
+            (name("NODE_ID", "1001"), "producer.node_id"),
+            (name("HOLDFAST_PRODUCER_PLANT", "plant 1"), "producer.plant"),
+            (vec![many, ("NODE_ID", "950")], "producer.nodes"),
+            (vec![many, ("HOLDFAST_PRODUCER_UNIT", "UNIT_05")], "producer.nodes"),
+            (name("OUTBOX_BATCH_SIZE", "0"), "producer.outbox.batch_size"),
+        ] {
+            let error = load(&pairs).unwrap_err().to_string();
+            assert!(error.contains(said) && !error.contains("tulip"), "{error}");
+        }
+        assert!(load(&[many]).unwrap().with_nodes(Some(1000), None).is_ok());
+        assert!(load(&[many]).unwrap().with_nodes(Some(1001), None).is_err());
+    }
+}
