@@ -65,6 +65,11 @@ const ROLES: &[Role] = &[
         keys: ::scada::kafka::KEYS,
         check: |section| ::scada::kafka::cluster(section).map(drop),
     },
+    Role {
+        section: ::scada::producer::config::SECTION,
+        keys: ::scada::producer::config::KEYS,
+        check: |section| ::scada::producer::Config::from_section(section).map(drop),
+    },
 ];
 
 /// The process's environment, as the roles read it.

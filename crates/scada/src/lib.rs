@@ -2,7 +2,8 @@
 //!
 //! Entry points: [`generate`] makes events, pure; [`outbox::Outbox`] writes them with what they tell of in one transaction;
 //! [`outbox::Dispatcher`] publishes them in order; [`outbox::prune`] removes what was sent long ago; [`producer`] is a node as a whole;
-//! [`historian`] keeps all of it; [`kafka`] reads where the cluster is. docs/spec/scada.md is the contract.
+//! [`historian`] keeps all of it; [`line`] is both in one process; [`kafka`] reads where the cluster is. docs/spec/scada.md is the
+//! contract.
 //!
 //! It must not know the farm's domain, nor which bus it has. It fails at start for what can never work; after that the database
 //! and the bus may come and go. Payloads are in no log, error or metric.
@@ -10,6 +11,7 @@
 pub mod generate;
 pub mod historian;
 pub mod kafka;
+pub mod line;
 mod migration;
 pub mod outbox;
 pub mod producer;

@@ -5,6 +5,8 @@ mod certs;
 mod historian;
 #[cfg(feature = "kafka")]
 mod topics;
+mod line;
+mod producer;
 
 use clap::Subcommand;
 
@@ -17,6 +19,14 @@ pub(crate) enum Command {
     /// The central store: every event of every node, its alarms, and what can be asked of them.
     #[command(subcommand)]
     Historian(historian::Command),
+    /// A Level 2 node: sample, keep, publish.
+    #[command(subcommand)]
+    Producer(producer::Command),
+    /// Nodes and the historian in one process, without a broker.
+    #[command(
+        after_help = "Example: holdfast scada line --config scada.toml     with a [producer] and a [historian] section"
+    )]
+    Line(line::Args),
     /// Alarms at the historian: look, acknowledge, shelve.
     #[command(subcommand)]
     Alarms(alarms::Command),
@@ -35,6 +45,8 @@ pub(crate) enum Command {
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Historian(command) => Box::pin(historian::run(command)).await,
+        Command::Producer(command) => Box::pin(producer::run(command)).await,
+        Command::Line(args) => Box::pin(line::run(args)).await,
         Command::Alarms(command) => Box::pin(alarms::run(command)).await,
         #[cfg(feature = "kafka")]
         Command::Topics(command) => Box::pin(topics::run(command)).await,

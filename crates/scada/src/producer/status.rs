@@ -4,7 +4,7 @@ use serde::Serialize;
 use spool::Spool;
 
 use super::config::Config;
-use crate::outbox::{self, Warning, warnings};
+use crate::outbox::{self, Level, Warning, warnings};
 
 /// How a node stands.
 #[derive(Debug, Clone, Serialize)]
@@ -20,6 +20,13 @@ pub struct Status {
     pub given_up_cycles: Option<u64>,
     /// What waits on the disk; nothing where there is no spool.
     pub spool: Option<SpoolStatus>,
+}
+
+impl Status {
+    /// Whether somebody must look now.
+    pub fn is_critical(&self) -> bool {
+        self.outbox.is_none() || self.warnings.iter().any(|one| one.level == Level::Critical)
+    }
 }
 
 /// What a node's spool holds.
