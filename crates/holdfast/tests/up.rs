@@ -92,6 +92,30 @@ impl Up {
             .unwrap();
     }
 
+    async fn historian(&self) -> tokio_postgres::Client {
+        let config = self.data.join("scada/scada.toml");
+        let config = scada::historian::Config::load(Some(&config), |_| None);
+        pg::connect(&config.unwrap().database).await.unwrap()
+    }
+
+    /// Waits until the plant's historian has so many measurements of each of its nodes.
+    async fn wait_in_historian(&self, at_least: i64) {
+        let client = self.historian().await;
+        let query = "SELECT count(*) FROM (SELECT node_id FROM telemetry GROUP BY node_id HAVING count(*) >= $1) n";
+        eventually(SOON, &format!("the historian has {at_least} of each node"), async || {
+            let row = client.query_one(query, &[&at_least]).await;
+            row.map_or(0, |row| row.get::<_, i64>(0)) == 3
+        })
+        .await
+        .unwrap();
+    }
+
+    /// How many measurements the historian has of each of them.
+    async fn in_historian(&self) -> i64 {
+        let query = "SELECT count(*) FROM telemetry";
+        self.historian().await.query_one(query, &[]).await.unwrap().get(0)
+    }
+
     fn link(&self, set: &str, node: &str) -> std::process::Output {
         holdfast().args(["link", set, node, "--data"]).arg(&self.data).output().unwrap()
     }
@@ -125,6 +149,9 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
     assert!(up.link("restore", "cloud").status.success());
     up.wait_in_cloud(40).await;
 
+    // The plant's nodes and its historian, on the same bus.
+    up.wait_in_historian(9).await;
+
     // A second one on the same folder is refused, and says what to do.
     let second = holdfast().args(["up", "--data"]).arg(folder.path()).output().unwrap();
     assert!(!second.status.success());
@@ -149,10 +176,13 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
     up.process.kill().await.unwrap();
     let mut up = Up::start(folder.path());
     up.wait_stored("barn-1", before + 100).await;
+    up.wait_in_historian(up.in_historian().await / 3 + 9).await;
 
     assert!(up.process.term(SOON).await.unwrap().success());
     let log = std::fs::read_to_string(folder.path().join("up.log")).unwrap();
     assert!(!log.contains("died"), "{log}");
+    assert!(log.contains("The plant's historian: http://127.0.0.1:"), "{log}");
+    assert!(log.contains("plant of 3 nodes: in the outbox"), "{log}");
     let sealed = folder.path().join("minted.json");
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(

@@ -11,13 +11,13 @@ use super::site::{Site, write_private};
 
 const DATABASE: &str = "cloud";
 /// The virtual host that a new RabbitMQ has.
-const VHOST: &str = "/";
+pub(super) const VHOST: &str = "/";
 
-/// What carries events from the cloud's ingestion to its stores.
+/// What carries events: from the cloud's ingestion to its stores, and from the plant's nodes to the historian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "snake_case")]
 pub(super) enum Bus {
-    /// The cloud's own process.
+    /// The memory of one process.
     Inline,
     /// A private RabbitMQ.
     Rabbitmq,
@@ -48,7 +48,7 @@ impl Site {
         &self,
         postgres: &Postgres,
         asked: Option<Bus>,
-    ) -> anyhow::Result<(cloud::Config, Option<RabbitMq>)> {
+    ) -> anyhow::Result<(cloud::Config, Bus, Option<RabbitMq>)> {
         self.make_database(postgres, DATABASE).await?;
         let url = postgres.url(DATABASE);
         let database = pg::Options::new(url.clone());
@@ -84,7 +84,7 @@ impl Site {
         write_private(&file, &text)?;
         let config = cloud::Config::load(Some(&file), |_| None)
             .with_context(|| format!("{} cannot be used", file.display()))?;
-        Ok((config, broker))
+        Ok((config, bus, broker))
     }
 
     async fn make_token(&self, database: &pg::Options) -> anyhow::Result<String> {

@@ -1,10 +1,10 @@
 //! `holdfast up`: the whole product on one machine, with no configuration.
 //!
 //! A private Postgres, a private Mosquitto and an object store under one folder, the cloud, the edge and a handful of nodes as real processes, a
-//! link in front of each node and one from the site to the cloud that can be cut, simulated barns that feed the nodes' sockets, and a simulated scale with a camera. Ctrl-C stops all of it; the next
+//! link in front of each node and one from the site to the cloud that can be cut, simulated barns that feed the nodes' sockets, a simulated scale with a camera, and a plant: simulated SCADA nodes with their historian. Ctrl-C stops all of it; the next
 //! `up` on the same folder goes on where it stopped.
 //!
-//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the processes and their restarts in [`children`], cutting links in [`links`], what
+//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the plant in [`scada`], the processes and their restarts in [`children`], cutting links in [`links`], what
 //! is shown in [`summary`]. A role that dies is started again and said so; a server that cannot be started ends `up` with the
 //! reason.
 
@@ -12,6 +12,7 @@ mod children;
 mod cloud;
 pub(crate) mod links;
 mod objects;
+mod scada;
 mod site;
 mod summary;
 
@@ -32,7 +33,7 @@ use crate::sim::feed::Feed;
 #[command(after_help = "Examples:
   holdfast up                            five barns, a round of readings a second
   holdfast up --nodes 20 --every 100ms   more of everything
-  holdfast up --bus rabbitmq             the cloud's events through a private RabbitMQ
+  holdfast up --bus rabbitmq             the cloud's and the plant's events through a private RabbitMQ
   holdfast link cut barn-1               in a second terminal: pull a plug")]
 pub(crate) struct Args {
     /// How many simulated nodes.
@@ -41,7 +42,7 @@ pub(crate) struct Args {
     /// Time between two rounds of readings of a node.
     #[arg(long, default_value = "1s", value_parser = settings::parse_duration)]
     every: Duration,
-    /// What carries events to the cloud's stores; the one of the last time, or inline.
+    /// What carries events to the cloud's stores and to the historian; the one of the last time, or inline.
     #[arg(long)]
     bus: Option<cloud::Bus>,
     /// Where everything is kept.
@@ -59,7 +60,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     say(&format!("data in {}", site.folder().display()));
     say("starting Postgres");
     let mut postgres = site.start_postgres().await?;
-    let (cloud, mut bus) = site.prepare_cloud(&postgres, args.bus).await?;
+    let (cloud, bus, mut rabbitmq) = site.prepare_cloud(&postgres, args.bus).await?;
+    let plant = site.prepare_scada(&postgres, bus, rabbitmq.as_ref()).await?;
     let mut config = site.prepare_edge(&postgres).await?;
     say("starting the broker");
     let mut broker = site.start_broker(&mut config, &postgres).await?;
@@ -72,11 +74,14 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
     let objects = site.start_objects(&config).await?;
 
-    say("starting the cloud, the edge and the nodes");
+    say("starting the cloud, the edge, the nodes and the plant");
     let mut children = vec![Child::start(site.cloud_role()?).await?];
     children.push(Child::start(site.edge_role()?).await?);
     for node in links.nodes() {
         children.push(Child::start(site.node_role(node)?).await?);
+    }
+    for role in site.scada_roles(&plant)? {
+        children.push(Child::start(role).await?);
     }
     let mut barns = tokio::task::JoinSet::new();
     for (seed, node) in (1..).zip(links.nodes()) {
@@ -86,8 +91,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let scale = tokio::spawn(site.scale(&config)?.run(None));
 
     let control = links::serve(&site.control_socket(), Arc::clone(&links))?;
-    let summary = Summary::new(&site, &config, &cloud, Arc::clone(&links));
-    say(&summary::hint(&site));
+    let summary = Summary::new(&site, &config, &cloud, &plant, Arc::clone(&links));
+    say(&summary::hint(&site, &plant));
     let stopped = tokio::select! {
         ended = watch(&mut children) => ended,
         shown = summary.run() => shown,
@@ -105,8 +110,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     objects.stop().await?;
     broker.stop().await?;
-    if let Some(bus) = &mut bus {
-        bus.stop().await?;
+    if let Some(rabbitmq) = &mut rabbitmq {
+        rabbitmq.stop().await?;
     }
     postgres.stop().await?;
     stopped

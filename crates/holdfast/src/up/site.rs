@@ -8,6 +8,7 @@
 //!   broker/             Mosquitto's data, with the `passwords` and `acl` files the edge writes
 //!   edge/edge.toml      the edge's configuration; edge/log, edge/pid
 //!   cloud/cloud.toml    the cloud's configuration; cloud/log, cloud/pid
+//!   scada/scada.toml    the plant's nodes and historian; scada/spool/, the logs and pids of their processes
 //!   rabbitmq/           the private RabbitMQ, once `--bus rabbitmq` was asked for
 //!   objects/            the object store of images
 //!   nodes/barn-1/       node.toml, spool/, sampler.sock, log, pid
@@ -43,6 +44,9 @@ struct Minted {
     /// Absent in a folder that was made before there was an object store.
     #[serde(default)]
     objects: Option<super::objects::Minted>,
+    /// Absent in a folder that was made before there was a plant.
+    #[serde(default)]
+    scada: Option<super::scada::Minted>,
 }
 
 /// A data folder that is ours alone.
@@ -67,7 +71,7 @@ impl Site {
                 )
             },
         )?;
-        for part in ["edge", "cloud", "nodes", "broker"] {
+        for part in ["edge", "cloud", "nodes", "broker", "scada"] {
             std::fs::create_dir_all(folder.join(part))?;
         }
         Ok(Site { folder, _lock: lock })
@@ -218,6 +222,7 @@ impl Site {
             http_port: rig::free_port()?,
             cloud: None,
             objects: None,
+            scada: None,
         };
         write_private(&file, &serde_json::to_string_pretty(&minted)?)?;
         Ok(minted)
@@ -237,6 +242,15 @@ impl Site {
 
     pub(super) fn remember_objects(&self, objects: &super::objects::Minted) -> anyhow::Result<()> {
         let minted = Minted { objects: Some(objects.clone()), ..self.minted()? };
+        write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
+    }
+
+    pub(super) fn minted_scada(&self) -> anyhow::Result<Option<super::scada::Minted>> {
+        Ok(self.minted()?.scada)
+    }
+
+    pub(super) fn remember_scada(&self, scada: &super::scada::Minted) -> anyhow::Result<()> {
+        let minted = Minted { scada: Some(scada.clone()), ..self.minted()? };
         write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
     }
 

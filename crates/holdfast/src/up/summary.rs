@@ -1,4 +1,4 @@
-//! What `up` shows: a line for each node, from the node's own socket, the edge's database and the cloud's.
+//! What `up` shows: a line for each node, from the node's own socket, the edge's database and the cloud's; and one for the plant.
 //!
 //! On a terminal the table is drawn again in place every second; elsewhere one line of totals is printed now and then, so
 //! that a log stays readable.
@@ -16,11 +16,12 @@ use jiff::Timestamp;
 use tokio_postgres::Client;
 
 use super::links::{DEFAULT_DATA, Links};
+use super::scada::{self, Plant, Stored};
 use super::site::Site;
 use crate::table;
 
 /// What a new user can try, with the words they would type.
-pub(super) fn hint(site: &Site) -> String {
+pub(super) fn hint(site: &Site, plant: &Plant) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
     let program =
@@ -30,8 +31,11 @@ pub(super) fn hint(site: &Site) -> String {
         folder => format!(" --data {folder}"),
     };
     let config = short(&site.edge_config());
+    let scada = short(&site.scada_config());
+    let historian = plant.historian.listen;
     format!(
         "
+The plant's historian: http://{historian}/api/docs
 In a second terminal:
   {program} link cut barn-1{data}        pull a plug, and watch its line
   {program} link restore barn-1{data}    put it back
@@ -39,6 +43,9 @@ In a second terminal:
   {program} edge nodes --config {config}
   {program} outbox stats --config {config}
   {program} edge retain --dry-run --config {config}
+  {program} scada producer status --config {scada}
+  {program} scada alarms list --config {scada}
+  {program} token create me --historian --role viewer --all-tenants --config {scada}
 Ctrl-C stops everything; nothing is lost.
 "
     )
@@ -74,6 +81,9 @@ struct View {
     /// Animals that were weighed at the site, and those of them that the cloud knows of.
     weighed: Option<i64>,
     weighed_in_cloud: Option<i64>,
+    /// What waits in the plant's outbox, and what its historian has.
+    in_outbox: Option<i64>,
+    historian: Option<Stored>,
 }
 
 /// Gathers and shows.
@@ -83,6 +93,8 @@ pub(super) struct Summary {
     links: Arc<Links>,
     database: pg::Options,
     cloud_database: pg::Options,
+    plant_database: pg::Options,
+    historian_database: pg::Options,
     liveness: edge::config::Liveness,
 }
 
@@ -91,6 +103,7 @@ impl Summary {
         site: &Site,
         config: &edge::Config,
         cloud: &cloud::Config,
+        plant: &Plant,
         links: Arc<Links>,
     ) -> Summary {
         Summary {
@@ -102,6 +115,8 @@ impl Summary {
             links,
             database: config.database.clone(),
             cloud_database: cloud.database.clone(),
+            plant_database: plant.producer.database.clone(),
+            historian_database: plant.historian.database.clone(),
             liveness: config.liveness,
         }
     }
@@ -110,54 +125,39 @@ impl Summary {
     pub(super) async fn run(self) -> anyhow::Result<()> {
         let terminal = std::io::stdout().is_terminal();
         let mut ticks = tokio::time::interval(if terminal { REDRAW_EVERY } else { REPORT_EVERY });
-        let (mut client, mut cloud) = (None, None);
+        let mut clients = Clients::default();
         let mut drawn = 0;
         loop {
             ticks.tick().await;
-            if client.as_ref().is_none_or(Client::is_closed) {
-                client = pg::connect(&self.database).await.ok();
+            for (client, database) in [
+                (&mut clients.edge, &self.database),
+                (&mut clients.cloud, &self.cloud_database),
+                (&mut clients.plant, &self.plant_database),
+                (&mut clients.historian, &self.historian_database),
+            ] {
+                if client.as_ref().is_none_or(Client::is_closed) {
+                    *client = pg::connect(database).await.ok();
+                }
             }
-            if cloud.as_ref().is_none_or(Client::is_closed) {
-                cloud = pg::connect(&self.cloud_database).await.ok();
-            }
-            let view = self.gather(client.as_ref(), cloud.as_ref()).await;
+            let view = self.gather(&clients).await;
             let text = if terminal { draw(&view, drawn) } else { report(&view) };
-            drawn = view.lines.len() + 3;
+            drawn = view.lines.len() + 4;
             let mut out = std::io::stdout();
             // Whoever closed our output still wants the system to run.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
         }
     }
 
-    async fn gather(&self, client: Option<&Client>, cloud: Option<&Client>) -> View {
-        let known = match client {
-            Some(client) => {
-                let listing = edge::registry::list(client, Timestamp::now(), &self.liveness);
-                tokio::time::timeout(ANSWER_WITHIN, listing)
-                    .await
-                    .ok()
-                    .and_then(Result::ok)
-                    .unwrap_or_default()
-            }
-            None => Vec::new(),
-        };
-        let weighed = match client {
-            Some(client) => {
-                let asked = client.query_one(
-                    "SELECT count(*) FROM weight_sessions WHERE status = 'finalized'",
-                    &[],
-                );
-                let answer = tokio::time::timeout(ANSWER_WITHIN, asked).await;
-                answer.ok().and_then(Result::ok).map(|row| row.get(0))
-            }
-            None => None,
-        };
-        let arrived = match cloud {
-            Some(cloud) => {
-                tokio::time::timeout(ANSWER_WITHIN, arrived(cloud)).await.ok().and_then(Result::ok)
-            }
-            None => None,
-        };
+    async fn gather(&self, clients: &Clients) -> View {
+        let now = Timestamp::now();
+        let listing = async |edge| edge::registry::list(edge, now, &self.liveness).await;
+        let known = ask(&clients.edge, listing).await.unwrap_or_default();
+        let weighed = ask(&clients.edge, async |edge| {
+            let query = "SELECT count(*) FROM weight_sessions WHERE status = 'finalized'";
+            edge.query_one(query, &[]).await.map(|row| row.get(0))
+        });
+        let weighed = weighed.await;
+        let arrived = ask(&clients.cloud, arrived).await;
         let mut lines = Vec::with_capacity(self.sockets.len());
         for (node, socket) in &self.sockets {
             let status = status_of(socket.clone()).await;
@@ -184,8 +184,28 @@ impl Summary {
             weighed,
             weighed_in_cloud: arrived.as_ref().map(|arrived| arrived.weighed),
             on_the_bus: arrived.map(|arrived| arrived.on_the_bus),
+            in_outbox: ask(&clients.plant, scada::waiting).await,
+            historian: ask(&clients.historian, scada::stored).await,
         }
     }
+}
+
+/// Connections to what is looked at.
+#[derive(Debug, Default)]
+struct Clients {
+    edge: Option<Client>,
+    cloud: Option<Client>,
+    plant: Option<Client>,
+    historian: Option<Client>,
+}
+
+/// An answer, if there is a connection and it comes in time.
+async fn ask<'a, T, E>(
+    client: &'a Option<Client>,
+    question: impl AsyncFnOnce(&'a Client) -> Result<T, E>,
+) -> Option<T> {
+    let asked = question(client.as_ref()?);
+    tokio::time::timeout(ANSWER_WITHIN, asked).await.ok()?.ok()
 }
 
 /// What the cloud has taken in.
@@ -249,7 +269,7 @@ fn report(view: &View) -> String {
     let lines = &view.lines;
     let sum = |number: fn(&Line) -> Option<i64>| shown(lines.iter().map(number).sum());
     format!(
-        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}; animals weighed {}, in cloud {}\n",
+        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}; animals weighed {}, in cloud {}\n{}\n",
         lines.len(),
         sum(|line| line.produced),
         sum(|line| line.held),
@@ -261,5 +281,18 @@ fn report(view: &View) -> String {
         shown(view.on_the_bus),
         shown(view.weighed),
         shown(view.weighed_in_cloud),
+        plant(view),
+    )
+}
+
+fn plant(view: &View) -> String {
+    let stored = |number: fn(&Stored) -> i64| shown(view.historian.as_ref().map(number));
+    format!(
+        "plant of {} nodes: in the outbox {}; historian: telemetry {}, events {}, alarms {}",
+        scada::NODES,
+        shown(view.in_outbox),
+        stored(|stored| stored.telemetry),
+        stored(|stored| stored.events),
+        stored(|stored| stored.alarms),
     )
 }

@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
+mod line;
 mod outbox;
 mod plant;
 mod producer;
