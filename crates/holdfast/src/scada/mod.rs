@@ -3,10 +3,10 @@
 mod alarms;
 mod certs;
 mod historian;
-#[cfg(feature = "kafka")]
-mod topics;
 mod line;
 mod producer;
+#[cfg(feature = "kafka")]
+mod topics;
 
 use clap::Subcommand;
 

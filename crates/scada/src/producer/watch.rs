@@ -83,8 +83,11 @@ mod tests {
     fn an_alert_that_gets_worse_ends_and_begins() {
         let alert = |level| Warning { level, metric: "pendingCount", words: "x" };
         let (mild, bad) = (alert(Level::Warning), alert(Level::Critical));
-        assert_eq!(changes(&[], &[mild.clone()]), [(&mild, true)]);
-        assert_eq!(changes(&[mild.clone()], &[mild.clone()]), []);
-        assert_eq!(changes(&[mild.clone()], &[bad.clone()]), [(&mild, false), (&bad, true)]);
+        assert_eq!(changes(&[], std::slice::from_ref(&mild)), [(&mild, true)]);
+        assert_eq!(changes(std::slice::from_ref(&mild), std::slice::from_ref(&mild)), []);
+        assert_eq!(
+            changes(std::slice::from_ref(&mild), std::slice::from_ref(&bad)),
+            [(&mild, false), (&bad, true)]
+        );
     }
 }
