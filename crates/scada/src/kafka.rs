@@ -71,8 +71,9 @@ mod tests {
     fn shown(pairs: &[(&str, &str)]) -> Result<String, String> {
         let section = Section::load(None, "test", KEYS, |name| {
             Some(pairs.iter().find(|(key, _)| *key == name)?.1.to_owned())
-        });
-        let cluster = cluster(&section.unwrap()).map_err(|error| error.to_string())?;
+        })
+        .map_err(|error| error.to_string())?;
+        let cluster = cluster(&section).map_err(|error| error.to_string())?;
         Ok(format!("{cluster:?}"))
     }
 
