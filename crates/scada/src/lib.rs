@@ -1,6 +1,6 @@
 //! SCADA: what a Level 2 node makes and publishes, and the historian that keeps it.
 //!
-//! Entry points: [`generate`] makes events, pure; [`outbox::Outbox`] writes them with what they tell of in one transaction;
+//! Entry points: [`generate`] makes events, pure; [`analytics`] reduces them; [`outbox::Outbox`] writes them with what they tell of in one transaction;
 //! [`outbox::Dispatcher`] publishes them in order; [`outbox::prune`] removes what was sent long ago; [`producer`] is a node as a whole;
 //! [`historian`] keeps all of it; [`line`] is both in one process; [`kafka`] reads where the cluster is. docs/spec/scada.md is the
 //! contract.
@@ -8,6 +8,7 @@
 //! It must not know the farm's domain, nor which bus it has. It fails at start for what can never work; after that the database
 //! and the bus may come and go. Payloads are in no log, error or metric.
 
+pub mod analytics;
 pub mod generate;
 pub mod historian;
 pub mod kafka;
@@ -15,5 +16,6 @@ pub mod line;
 mod migration;
 pub mod outbox;
 pub mod producer;
+mod tables;
 
 pub use migration::{migrate_historian, migrate_producer};

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use tokio_postgres::types::Json;
 use uuid::Uuid;
 
+use crate::analytics::{self, Reduced};
+
 /// The version of the envelope that is written.
 pub const SCHEMA_VERSION: &str = "1.0.0";
 
@@ -108,6 +110,20 @@ impl Outbox {
         let transaction = client.transaction().await?;
         let added = add(&transaction, cycles).await?;
         cache(&transaction, cycles).await?;
+        transaction.commit().await?;
+        Ok(added)
+    }
+
+    /// What was left of a cycle, with the ledger of what was not: as [`Outbox::write_cycle`], and the counts, once.
+    pub async fn write_reduced(&self, reduced: &Reduced) -> Result<u64, pg::Error> {
+        if reduced.is_empty() {
+            return Ok(0);
+        }
+        let mut client = self.pool.get().await?;
+        let transaction = client.transaction().await?;
+        let added = add(&transaction, &reduced.envelopes).await?;
+        cache(&transaction, &reduced.envelopes).await?;
+        analytics::count(&transaction, &reduced.counts).await?;
         transaction.commit().await?;
         Ok(added)
     }
