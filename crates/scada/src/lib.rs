@@ -1,6 +1,6 @@
 //! SCADA: what a Level 2 node makes and publishes, and the historian that keeps it.
 //!
-//! Entry points: [`generate`] makes events, pure; [`analytics`] reduces them; [`outbox::Outbox`] writes them with what they tell of in one transaction;
+//! Entry points: [`generate`] makes events, pure; [`inputs`] reads them from devices; [`analytics`] reduces them; [`outbox::Outbox`] writes them with what they tell of in one transaction;
 //! [`outbox::Dispatcher`] publishes them in order; [`outbox::prune`] removes what was sent long ago; [`producer`] is a node as a whole;
 //! [`historian`] keeps all of it; [`line`] is both in one process; [`kafka`] reads where the cluster is. docs/spec/scada.md is the
 //! contract.
@@ -11,6 +11,7 @@
 pub mod analytics;
 pub mod generate;
 pub mod historian;
+pub mod inputs;
 pub mod kafka;
 pub mod line;
 mod migration;

@@ -1,0 +1,122 @@
+//! Real inputs: Modbus TCP and OPC UA, by a mapping of registers and nodes to tags. docs/spec/scada-inputs.md is the contract.
+//!
+//! Entry points: [`Mapping::load`] reads the file, [`start`] reads the devices until it is stopped, [`Probe`] reads them once for a
+//! person who sets a site up.
+//!
+//! Promises: a tag that cannot be read is `BAD` and not silent; a device that comes back is found again; what a dead band leaves out
+//! is counted. Memory is bounded: when nobody takes the cycles, reading waits.
+//!
+//! It must not know outbox nor bus. It fails only for a mapping that cannot work; devices may come and go.
+
+mod connection;
+mod mapping;
+mod modbus;
+#[cfg(feature = "opcua")]
+mod opcua;
+mod probe;
+mod series;
+
+use std::time::Duration;
+
+use event::scada::Envelope;
+use jiff::Timestamp;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+pub use mapping::{
+    Connection, Endpoint, Mapping, Modbus, OpcUa, Point, Register, Table, WordOrder, WordType,
+};
+pub use probe::{Probe, Probed};
+
+use crate::analytics::Counts;
+
+/// The most cycles that wait to be taken, over all connections.
+const MAX_WAITING_CYCLES: usize = 64;
+
+/// What one connection read in one cycle.
+#[derive(Debug, Clone, Default)]
+pub struct Cycle {
+    /// What is to be sent.
+    pub envelopes: Vec<Envelope>,
+    /// Readings that the dead bands left out; [`crate::analytics::Reducer::apply_counted`] takes them.
+    pub left_out: Counts,
+}
+
+/// Devices that are being read.
+#[derive(Debug)]
+pub struct Inputs {
+    cycles: mpsc::Receiver<Cycle>,
+    tasks: JoinSet<()>,
+}
+
+/// Starts to read every device of the mapping, until `stop`.
+pub fn start(mapping: Mapping, stop: &CancellationToken) -> Inputs {
+    let (sender, cycles) = mpsc::channel(MAX_WAITING_CYCLES);
+    let mut tasks = JoinSet::new();
+    for connection in mapping.connections {
+        tasks.spawn(connection::run(connection, sender.clone(), stop.clone()));
+    }
+    Inputs { cycles, tasks }
+}
+
+impl Inputs {
+    /// The next cycle of any connection, as soon as one is read. `None` when all of them have stopped and everything was taken. Safe to
+    /// drop while it waits.
+    pub async fn next(&mut self) -> Option<Cycle> {
+        self.cycles.recv().await
+    }
+
+    /// Waits for the end of every connection, after a stop. Cycles that were not taken are dropped.
+    pub async fn ended(mut self) {
+        self.cycles.close();
+        while self.tasks.join_next().await.is_some() {}
+    }
+}
+
+/// What a device said of a tag.
+#[derive(Debug, Clone, PartialEq)]
+enum Raw {
+    /// A number, before scaling.
+    Number { number: f64, uncertain: bool, source_time: Option<Timestamp> },
+    /// Why there is none.
+    Unreadable(String),
+}
+
+impl Raw {
+    fn number(number: f64) -> Raw {
+        Raw::Number { number, uncertain: false, source_time: None }
+    }
+}
+
+/// Why a connection cannot go on.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Lost(String);
+
+impl Lost {
+    fn because(reason: impl std::fmt::Display) -> Lost {
+        Lost(reason.to_string())
+    }
+}
+
+/// A request, within the connection's timeout.
+async fn within<T>(
+    timeout: Duration,
+    what: &str,
+    request: impl Future<Output = T>,
+) -> Result<T, Lost> {
+    let late = |_| Lost(format!("{what}: no answer within {timeout:?}"));
+    tokio::time::timeout(timeout, request).await.map_err(late)
+}
+
+/// One kind of device. It keeps the connection's timeout itself, request by request. After an error, and when a call is dropped
+/// before its end, only `disconnect` follows.
+trait Device: Send {
+    fn connect(&mut self) -> impl Future<Output = Result<(), Lost>> + Send;
+
+    /// What it says of every tag, in the mapping's order.
+    fn read(&mut self) -> impl Future<Output = Result<Vec<Raw>, Lost>> + Send;
+
+    fn disconnect(&mut self) -> impl Future<Output = ()> + Send;
+}
