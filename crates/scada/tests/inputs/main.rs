@@ -1,0 +1,13 @@
+//! Inputs against servers that are not ours, and the ledger of what is left out on a real Postgres.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside #[test] functions"
+)]
+
+mod ledger;
+mod modbus;
+#[cfg(feature = "opcua")]
+mod opcua;
+mod simulator;
