@@ -3,6 +3,9 @@
 mod alarms;
 mod certs;
 mod historian;
+mod inputs;
+#[cfg(feature = "kafka")]
+mod topics;
 mod line;
 mod producer;
 #[cfg(feature = "kafka")]
@@ -39,6 +42,9 @@ pub(crate) enum Command {
   holdfast scada certs --out certs
   holdfast scada certs --out certs --host kafka-1.plant.local --days 30")]
     Certs(certs::Args),
+    /// Devices that a node reads: Modbus TCP and OPC UA.
+    #[command(subcommand)]
+    Inputs(inputs::Command),
 }
 
 /// Runs a `scada` command.
@@ -51,5 +57,6 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         #[cfg(feature = "kafka")]
         Command::Topics(command) => Box::pin(topics::run(command)).await,
         Command::Certs(args) => certs::run(&args),
+        Command::Inputs(command) => Box::pin(inputs::run(command)).await,
     }
 }

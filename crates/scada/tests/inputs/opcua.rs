@@ -39,7 +39,7 @@ fn values(temperature: f64, status: &str, source: Option<Timestamp>) -> String {
     let source = source.map(|time| time.to_string().replace('Z', "+00:00"));
     serde_json::json!({
         "Kiln.Temperature": [temperature, status, source],
-        "Kiln.Count": [-5, "Good", null],
+        "Kiln.Count": [-5, "Good", "2026-02-01T10:00:00+00:00"],
         "Kiln.Running": [true, "Good", null],
         "Kiln.Text": ["warm", "Good", null],
     })

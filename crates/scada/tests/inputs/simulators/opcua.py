@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from asyncua import Server, ua
-from asyncua.server.users import User, UserRole
+from asyncua.crypto.permission_rules import User, UserRole
 
 KINDS = {
     "Kiln.Temperature": ua.VariantType.Double,
@@ -46,7 +46,7 @@ async def main(port, control):
                     value = {ua.VariantType.Double: float, ua.VariantType.Boolean: bool}.get(kind, lambda v: v)(value)
                     time = datetime.fromisoformat(at) if at else None
                     code = ua.StatusCode(getattr(ua.StatusCodes, status))
-                    data = ua.DataValue(ua.Variant(value, kind), StatusCode_=code, SourceTimestamp=time)
+                    data = ua.DataValue(ua.Variant(value, kind), StatusCode=code, SourceTimestamp=time)
                     await variables[name].write_value(data)
                 written = text
             await asyncio.sleep(0.02)
