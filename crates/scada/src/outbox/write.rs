@@ -121,7 +121,11 @@ impl Outbox {
         }
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
-        let added = add(&transaction, &reduced.envelopes).await?;
+        // A cycle may be reduced to nothing: then nobody is woken for it.
+        let added = match reduced.envelopes.is_empty() {
+            true => 0,
+            false => add(&transaction, &reduced.envelopes).await?,
+        };
         cache(&transaction, &reduced.envelopes).await?;
         analytics::count(&transaction, &reduced.counts).await?;
         transaction.commit().await?;

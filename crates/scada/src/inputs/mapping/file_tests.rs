@@ -113,12 +113,12 @@ fn every_problem_names_entry_key_value_and_what_would_be_right() {
         (
             "scale = 0.01",
             "scale = \"x\"",
-            "[[modbus.tag]] scale (inputs.toml:31): invalid type: string \"x\", expected f64",
+            "[[modbus.tag]] scale (inputs.toml:32): invalid type: string \"x\", expected f64",
         ),
         (
             "scale = 0.01",
             "scal = 1",
-            "scal (inputs.toml:31): unknown field `scal`, expected one of `tag`",
+            "scal (inputs.toml:32): unknown field `scal`, expected one of `tag`",
         ),
         ("register = 8", "", "[[modbus.tag]] (inputs.toml:27): missing field `register`"),
     ];
@@ -154,17 +154,17 @@ fn opcua_has_its_own_problems() {
         (
             "opc.tcp://192",
             "http://192",
-            "opcua \"kiln\" endpoint (inputs.toml:37): is \"http://192",
+            "opcua \"kiln\" endpoint (inputs.toml:38): is \"http://192",
         ),
         (
             "ns=2;s=Kiln.Temperature",
             "Kiln",
-            "tag \"TEMPERATURE\" node (inputs.toml:43): is \"Kiln\": expected a node id",
+            "tag \"TEMPERATURE\" node (inputs.toml:44): is \"Kiln\": expected a node id",
         ),
         (
             "every = \"2s\"",
             "user = \"u\"",
-            "opcua \"kiln\" password_file (inputs.toml:37): is missing",
+            "opcua \"kiln\" password_file (inputs.toml:38): is missing",
         ),
     ];
     for (from, to, named) in cases {
