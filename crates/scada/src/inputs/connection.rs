@@ -31,7 +31,7 @@ pub(super) async fn run(
         Endpoint::Modbus(modbus) => poll.run(ModbusDevice::new(modbus, timeout), &stop).await,
         #[cfg(feature = "opcua")]
         Endpoint::OpcUa(server) => {
-            poll.run(super::opcua::OpcUaDevice::new(server, timeout), &stop).await;
+            Box::pin(poll.run(super::opcua::OpcUaDevice::new(server, timeout), &stop)).await;
         }
         // The mapping was refused.
         #[cfg(not(feature = "opcua"))]

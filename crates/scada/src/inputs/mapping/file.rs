@@ -280,7 +280,7 @@ impl Checking {
         if cfg!(not(feature = "opcua")) {
             self.refuse("endpoint", "is OPC UA: this build has none, build with the feature opcua");
         }
-        if !entry.endpoint.strip_prefix("opc.tcp://").is_some_and(|rest| !rest.is_empty()) {
+        if entry.endpoint.strip_prefix("opc.tcp://").is_none_or(str::is_empty) {
             let right = "expected opc.tcp://host:port/, like opc.tcp://192.168.1.30:4840/";
             self.refuse("endpoint", format!("is {:?}: {right}", entry.endpoint));
         }
