@@ -4,8 +4,6 @@ mod alarms;
 mod certs;
 mod historian;
 mod inputs;
-#[cfg(feature = "kafka")]
-mod topics;
 mod line;
 mod producer;
 #[cfg(feature = "kafka")]
