@@ -10,6 +10,8 @@ use rig::Process;
 use testkit::eventually;
 
 const SOON: Duration = Duration::from_secs(60);
+/// A private Kafka takes its time on a busy machine.
+const STARTED: Duration = Duration::from_secs(180);
 
 struct Up {
     data: PathBuf,
@@ -18,8 +20,12 @@ struct Up {
 
 impl Up {
     fn start(data: &Path) -> Up {
+        Up::start_with(data, &[])
+    }
+
+    fn start_with(data: &Path, more: &[&str]) -> Up {
         let mut command = holdfast();
-        command.args(["up", "--nodes", "2", "--every", "50ms", "--data"]).arg(data);
+        command.args(["up", "--nodes", "2", "--every", "50ms", "--data"]).arg(data).args(more);
         Up {
             data: data.to_owned(),
             process: Process::spawn(command, Some(&data.join("up.log"))).unwrap(),
@@ -190,6 +196,31 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
         0,
         "secrets are private"
     );
+}
+
+#[tokio::test]
+async fn on_kafka_farm_and_plant_arrive_too() {
+    if std::env::var_os("HOLDFAST_NO_KAFKA").is_some() {
+        return;
+    }
+    testkit::bin("holdfast-node").unwrap();
+    let folder = folder();
+    let mut up = Up::start_with(folder.path(), &["--bus", "kafka"]);
+    eventually(STARTED, "Kafka and the plant are there", async || {
+        let log = std::fs::read_to_string(folder.path().join("up.log")).unwrap();
+        if log.contains("The plant's historian: http://127.0.0.1:") { Ok(()) } else { Err(log) }
+    })
+    .await
+    .unwrap();
+    up.wait_in_historian(9).await;
+    up.wait_stored("barn-1", 20).await;
+    up.wait_in_cloud(20).await;
+    let stored = up.historian().await;
+    let offsets: i64 =
+        stored.query_one("SELECT count(*) FROM bus_offsets", &[]).await.unwrap().get(0);
+    assert!(offsets > 0, "it came by Kafka");
+    drop(stored);
+    assert!(up.process.term(SOON).await.unwrap().success());
 }
 
 #[test]

@@ -18,6 +18,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   holdfast scada producer run --config node.toml
   NODE_ID=12 PRODUCER_DATABASE_URL=postgres:///node SCADA_RABBITMQ_URL=amqp://… holdfast scada producer run
+  HOLDFAST_PRODUCER_BUS=kafka SCADA_KAFKA_BROKERS=kafka-1:9092 holdfast scada producer run --config node.toml
   holdfast scada producer run --config node.toml --nodes 100 --seed 7    a hundred simulated nodes, the same every time")]
     Run(RunArgs),
     /// How a node stands: its outbox, its spool, and what is worth a warning. Exits with 1 when something is critical.

@@ -1,5 +1,7 @@
 //! The cloud of `up`: its database, its configuration, and the token by which the site's forwarder gets in.
 
+use std::path::Path;
+
 use anyhow::Context;
 use clap::ValueEnum;
 use cloud::tokens::{NewToken, Role as TokenRole, Tenants};
@@ -11,7 +13,7 @@ use super::site::{Site, write_private};
 
 const DATABASE: &str = "cloud";
 /// The virtual host that a new RabbitMQ has.
-pub(super) const VHOST: &str = "/";
+const VHOST: &str = "/";
 
 /// What carries events: from the cloud's ingestion to its stores, and from the plant's nodes to the historian.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -21,13 +23,73 @@ pub(super) enum Bus {
     Inline,
     /// A private RabbitMQ.
     Rabbitmq,
+    /// A private Apache Kafka.
+    #[cfg(feature = "kafka")]
+    Kafka,
+}
+
+/// The private broker of a run, if there is one.
+#[derive(Debug)]
+pub(super) enum Broker {
+    None,
+    Rabbitmq(Box<RabbitMq>),
+    #[cfg(feature = "kafka")]
+    Kafka(Box<rig::Kafka>),
+}
+
+impl Broker {
+    /// Starts the broker of this bus on its own data.
+    async fn start(bus: Bus, folder: &Path) -> anyhow::Result<Broker> {
+        Ok(match bus {
+            Bus::Inline => Broker::None,
+            Bus::Rabbitmq => {
+                super::say("starting RabbitMQ");
+                let started = RabbitMq::start(&folder.join("rabbitmq")).await?;
+                Broker::Rabbitmq(Box::new(started))
+            }
+            #[cfg(feature = "kafka")]
+            Bus::Kafka => {
+                super::say("starting Kafka");
+                let options = rig::KafkaOptions::default();
+                let started = rig::Kafka::start(&folder.join("kafka"), options).await?;
+                Broker::Kafka(Box::new(started))
+            }
+        })
+    }
+
+    /// What a role's section says about it.
+    pub(super) fn keys(&self) -> String {
+        match self {
+            Broker::None => "bus = \"inline\"\n".to_owned(),
+            Broker::Rabbitmq(broker) => {
+                format!("bus = \"rabbitmq\"\nrabbitmq_url = {:?}\n", broker.url(VHOST))
+            }
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(kafka) => {
+                format!("bus = \"kafka\"\nkafka.brokers = {:?}\n", kafka.servers())
+            }
+        }
+    }
+
+    /// Ends it; what it holds is there at the next start.
+    pub(super) async fn stop(&mut self) -> anyhow::Result<()> {
+        match self {
+            Broker::None => {}
+            Broker::Rabbitmq(broker) => broker.stop().await?,
+            #[cfg(feature = "kafka")]
+            Broker::Kafka(kafka) => kafka.stop().await?,
+        }
+        Ok(())
+    }
 }
 
 impl Bus {
-    fn as_str(self) -> &'static str {
+    fn name(self) -> &'static str {
         match self {
             Bus::Inline => "inline",
             Bus::Rabbitmq => "rabbitmq",
+            #[cfg(feature = "kafka")]
+            Bus::Kafka => "kafka",
         }
     }
 }
@@ -48,7 +110,7 @@ impl Site {
         &self,
         postgres: &Postgres,
         asked: Option<Bus>,
-    ) -> anyhow::Result<(cloud::Config, Bus, Option<RabbitMq>)> {
+    ) -> anyhow::Result<(cloud::Config, Broker)> {
         self.make_database(postgres, DATABASE).await?;
         let url = postgres.url(DATABASE);
         let database = pg::Options::new(url.clone());
@@ -63,28 +125,29 @@ impl Site {
             },
         };
         let bus = asked.unwrap_or(minted.bus);
-        if bus != minted.bus && minted.bus == Bus::Rabbitmq {
-            super::say("what still waits in RabbitMQ stays there until the next --bus rabbitmq");
+        if bus != minted.bus && minted.bus != Bus::Inline {
+            let last = minted.bus.name();
+            super::say(&format!(
+                "what still waits in {last} stays there until the next --bus {last}"
+            ));
         }
         minted.bus = bus;
         self.remember_cloud(&minted)?;
+        let broker = Broker::start(bus, self.folder()).await?;
         let mut text = format!(
-            "[cloud]\ndatabase.url = {url:?}\nhttp.listen = \"127.0.0.1:{}\"\nbus = \"{}\"\n",
+            "[cloud]\ndatabase.url = {url:?}\nhttp.listen = \"127.0.0.1:{}\"\n{}",
             minted.http_port,
-            bus.as_str(),
+            broker.keys(),
         );
-        let mut broker = None;
-        if bus == Bus::Rabbitmq {
-            super::say("starting RabbitMQ");
-            let started = RabbitMq::start(&self.folder().join("rabbitmq")).await?;
-            text += &format!("rabbitmq_url = {:?}\n", started.url(VHOST));
-            broker = Some(started);
+        #[cfg(feature = "kafka")]
+        if matches!(broker, Broker::Kafka(_)) {
+            text += "kafka.replication = 1\n";
         }
         let file = self.cloud_config();
         write_private(&file, &text)?;
         let config = cloud::Config::load(Some(&file), |_| None)
             .with_context(|| format!("{} cannot be used", file.display()))?;
-        Ok((config, bus, broker))
+        Ok((config, broker))
     }
 
     async fn make_token(&self, database: &pg::Options) -> anyhow::Result<String> {

@@ -34,6 +34,7 @@ use crate::sim::feed::Feed;
   holdfast up                            five barns, a round of readings a second
   holdfast up --nodes 20 --every 100ms   more of everything
   holdfast up --bus rabbitmq             the cloud's and the plant's events through a private RabbitMQ
+  holdfast up --bus kafka                the same through a private Apache Kafka
   holdfast link cut barn-1               in a second terminal: pull a plug")]
 pub(crate) struct Args {
     /// How many simulated nodes.
@@ -60,8 +61,8 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     say(&format!("data in {}", site.folder().display()));
     say("starting Postgres");
     let mut postgres = site.start_postgres().await?;
-    let (cloud, bus, mut rabbitmq) = site.prepare_cloud(&postgres, args.bus).await?;
-    let plant = site.prepare_scada(&postgres, bus, rabbitmq.as_ref()).await?;
+    let (cloud, mut bus) = site.prepare_cloud(&postgres, args.bus).await?;
+    let plant = site.prepare_scada(&postgres, &bus).await?;
     let mut config = site.prepare_edge(&postgres).await?;
     say("starting the broker");
     let mut broker = site.start_broker(&mut config, &postgres).await?;
@@ -110,9 +111,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     objects.stop().await?;
     broker.stop().await?;
-    if let Some(rabbitmq) = &mut rabbitmq {
-        rabbitmq.stop().await?;
-    }
+    bus.stop().await?;
     postgres.stop().await?;
     stopped
 }

@@ -3,12 +3,12 @@
 //! On the inline bus they are one process; with a broker they are two, as in a plant.
 
 use anyhow::Context;
-use rig::{Postgres, Process, RabbitMq};
+use rig::{Postgres, Process};
 use serde::{Deserialize, Serialize};
 use tokio_postgres::Client;
 
 use super::children::Role;
-use super::cloud::{Bus, VHOST};
+use super::cloud::Broker;
 use super::site::{Site, write_private};
 
 const NODE_DATABASE: &str = "scada_node";
@@ -34,7 +34,8 @@ pub(super) struct Minted {
 pub(super) struct Plant {
     pub(super) producer: ::scada::producer::Config,
     pub(super) historian: ::scada::historian::Config,
-    bus: Bus,
+    /// Whether nodes and historian are one process.
+    together: bool,
 }
 
 impl Site {
@@ -42,8 +43,7 @@ impl Site {
     pub(super) async fn prepare_scada(
         &self,
         postgres: &Postgres,
-        bus: Bus,
-        rabbitmq: Option<&RabbitMq>,
+        broker: &Broker,
     ) -> anyhow::Result<Plant> {
         for database in [NODE_DATABASE, HISTORIAN_DATABASE] {
             self.make_database(postgres, database).await?;
@@ -62,12 +62,13 @@ impl Site {
                 minted
             }
         };
-        let carried = match (bus, rabbitmq) {
-            (Bus::Rabbitmq, Some(broker)) => {
-                format!("bus = \"rabbitmq\"\nrabbitmq_url = {:?}\n", broker.url(VHOST))
-            }
-            _ => "bus = \"inline\"\n".to_owned(),
-        };
+        #[cfg(feature = "kafka")]
+        if let Broker::Kafka(kafka) = broker {
+            let cluster = bus::kafka::Cluster::parse(&kafka.servers())?;
+            let wanted = ::scada::kafka::topics(event::names::kafka::Profile::Dev);
+            bus::kafka::admin::apply(&cluster, &wanted).await?;
+        }
+        let carried = broker.keys();
         let text = format!(
             "[producer]\ndatabase.url = {:?}\nhttp.listen = \"127.0.0.1:{}\"\nspool.dir = {:?}\n\
              nodes = {NODES}\nseed = {}\n{carried}\n\
@@ -88,7 +89,8 @@ impl Site {
             ::scada::historian::Config::load(Some(&file), none).with_context(refused)?;
         ::scada::migrate_producer(&producer.database).await?;
         ::scada::migrate_historian(&historian.database).await?;
-        Ok(Plant { producer, historian, bus })
+        let together = matches!(broker, Broker::None);
+        Ok(Plant { producer, historian, together })
     }
 
     pub(super) fn scada_config(&self) -> std::path::PathBuf {
@@ -115,9 +117,9 @@ impl Site {
                 mark: config,
             })
         };
-        Ok(match plant.bus {
-            Bus::Inline => vec![role(LINE, &["line"])?],
-            Bus::Rabbitmq => {
+        Ok(match plant.together {
+            true => vec![role(LINE, &["line"])?],
+            false => {
                 vec![role(HISTORIAN, &["historian", "run"])?, role(PRODUCER, &["producer", "run"])?]
             }
         })

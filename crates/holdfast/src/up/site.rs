@@ -10,6 +10,7 @@
 //!   cloud/cloud.toml    the cloud's configuration; cloud/log, cloud/pid
 //!   scada/scada.toml    the plant's nodes and historian; scada/spool/, the logs and pids of their processes
 //!   rabbitmq/           the private RabbitMQ, once `--bus rabbitmq` was asked for
+//!   kafka/              the private Kafka, likewise
 //!   objects/            the object store of images
 //!   nodes/barn-1/       node.toml, spool/, sampler.sock, log, pid
 //!   links.json          the ports of the nodes' links

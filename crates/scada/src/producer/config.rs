@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use bus::rabbitmq::Address;
 use event::scada::{AssetName, MAX_NODE_ID};
-use settings::{Key, Kind, Section, check};
+use settings::{Key, Kind, Section, check, joined};
 
+use crate::kafka;
 use crate::outbox::Settings;
 
 /// The name of the section.
@@ -24,7 +25,9 @@ const MAX_RECORD_BYTES: u32 = 16 << 20;
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+
+const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "The node's Postgres.")
         .secret()
         .required()
@@ -64,8 +67,8 @@ pub const KEYS: &[Key] = &[
     .default("1s"),
     Key::new(
         "bus",
-        Kind::Choice(&["inline", "rabbitmq"]),
-        "What takes the messages: RabbitMQ, or the memory of a process that runs the historian too (`holdfast up`).",
+        Kind::Choice(&["inline", "rabbitmq", "kafka"]),
+        "What takes the messages: RabbitMQ, Kafka, or the memory of a process that runs the historian too (`holdfast up`).",
     )
     .default("rabbitmq"),
     Key::new("rabbitmq_url", Kind::Text, "RabbitMQ: amqp://user:password@host:port/vhost or amqps://….")
@@ -79,7 +82,7 @@ pub const KEYS: &[Key] = &[
     Key::new(
         "bus_declare",
         Kind::Flag,
-        "Whether RabbitMQ's exchanges, queues and bindings are declared at start: a message that no queue takes is given up.",
+        "Whether RabbitMQ's exchanges, queues and bindings are declared at start: a message that no queue takes is given up. Kafka's topics are made by `holdfast scada topics apply`.",
     )
     .default("true"),
     Key::new("dispatchers", Kind::Integer { min: 1, max: 32 }, "How many dispatchers publish from the outbox.")
@@ -178,6 +181,9 @@ pub enum Bus {
         /// Whether the topology is declared at start.
         declare: bool,
     },
+    /// A cluster.
+    #[cfg(feature = "kafka")]
+    Kafka(bus::kafka::Cluster),
 }
 
 /// Which nodes are simulated.
@@ -331,9 +337,24 @@ fn nodes(section: &Section) -> Result<Nodes, settings::Error> {
 }
 
 fn bus(section: &Section) -> Result<Bus, settings::Error> {
-    if section.get("bus")?.text() == "inline" {
-        return Ok(Bus::Inline);
+    match section.get("bus")?.text().as_str() {
+        "inline" => Ok(Bus::Inline),
+        "kafka" => kafka_bus(section),
+        _ => rabbitmq(section),
     }
+}
+
+#[cfg(feature = "kafka")]
+fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
+    Ok(Bus::Kafka(kafka::cluster(section)?))
+}
+
+#[cfg(not(feature = "kafka"))]
+fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
+    Err(section.refuse("bus", "is kafka, which this program was built without"))
+}
+
+fn rabbitmq(section: &Section) -> Result<Bus, settings::Error> {
     let url = section.find("rabbitmq_url")?.ok_or_else(|| {
         section.refuse("rabbitmq_url", "is required with producer.bus = \"rabbitmq\"")
     })?;

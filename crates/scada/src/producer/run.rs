@@ -101,6 +101,16 @@ impl Producer {
                     declare: declare.then(|| address.clone()),
                 }
             }
+            #[cfg(feature = "kafka")]
+            Bus::Kafka(cluster) => {
+                let options = bus::kafka::PublisherOptions {
+                    name: "holdfast-scada-producer".to_owned(),
+                    metrics: metrics.bus.clone(),
+                    ..Default::default()
+                };
+                let publisher = bus::kafka::KafkaPublisher::new(cluster.clone(), options);
+                Outlet { publisher: Arc::new(publisher), declare: None }
+            }
         };
         Producer::start_on(config, metrics, outlet).await
     }
