@@ -124,9 +124,9 @@ impl Outbox {
         // A cycle may be reduced to nothing: then nobody is woken for it.
         let added = match reduced.envelopes.is_empty() {
             true => 0,
-            false => add(&transaction, &reduced.envelopes).await?,
+            false => add(&transaction, &[&reduced.envelopes]).await?,
         };
-        cache(&transaction, &reduced.envelopes).await?;
+        cache(&transaction, &[&reduced.envelopes]).await?;
         analytics::count(&transaction, &reduced.counts).await?;
         transaction.commit().await?;
         Ok(added)
