@@ -24,7 +24,7 @@ use crate::place::Place;
 use crate::row::Row;
 
 const BAR: f64 = 0.7;
-const ROUNDS: usize = 5;
+const ROUNDS: usize = 3;
 const TOTAL: usize = 200_000;
 const BATCH: usize = 1000;
 const LANES: usize = 4;

@@ -25,6 +25,7 @@ use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
+use crate::measure::quantile;
 use crate::place::Place;
 use crate::row::Row;
 
@@ -260,16 +261,4 @@ fn reading(id: EventId) -> String {
     let reading =
         json!({"event_id": id, "metric_type": "temperature", "metric_value": 21.5, "unit": "C"});
     format!("{reading}\n")
-}
-
-fn quantile(values: &[f64], share: f64) -> f64 {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let at = (sorted.len().saturating_sub(1) as f64 * share).round();
-    #[expect(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        reason = "an index into a list that is in memory"
-    )]
-    sorted.get(at as usize).copied().unwrap_or(f64::NAN)
 }

@@ -35,6 +35,19 @@ pub(crate) fn median(mut values: Vec<f64>) -> f64 {
     }
 }
 
+/// The value that this share of them does not exceed.
+pub(crate) fn quantile(values: &[f64], share: f64) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let at = (sorted.len().saturating_sub(1) as f64 * share).round();
+    #[expect(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        reason = "an index into a list that is in memory"
+    )]
+    sorted.get(at as usize).copied().unwrap_or(f64::NAN)
+}
+
 /// How often a second something happened that happened `count` times since `start`.
 pub(crate) fn per_second(count: usize, start: Instant) -> f64 {
     count as f64 / start.elapsed().as_secs_f64()

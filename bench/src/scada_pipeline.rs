@@ -30,6 +30,7 @@ use tokio_postgres::types::Json;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
+use crate::measure::quantile;
 use crate::place::Place;
 use crate::row::Row;
 
@@ -94,11 +95,6 @@ async fn measure(place: &Place, folder: &Path) -> Result<Vec<Row>> {
         ));
     }
     Ok(rows)
-}
-
-fn quantile(sorted: &[f64], share: f64) -> f64 {
-    let last = sorted.len().saturating_sub(1);
-    sorted.get((share * last as f64).round() as usize).copied().unwrap_or(f64::NAN)
 }
 
 /// A node's database, and what stands behind it.
@@ -287,7 +283,7 @@ impl Line {
         Ok(sent)
     }
 
-    /// The times of measurements from their write to their row, in ms and sorted.
+    /// The times of measurements from their write to their row, in ms.
     async fn latency(&self, events_a_write: usize, by_seed: bool) -> Result<Vec<f64>> {
         let historian = Historian::start(self.config.clone()).await?;
         self.warm().await?;
@@ -342,7 +338,6 @@ impl Line {
             }
             tokio::time::sleep(LOOK_EVERY).await;
         }
-        times.sort_by(f64::total_cmp);
         Ok(times)
     }
 }
