@@ -3,8 +3,10 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use ::scada::outbox::{MAX_REDRIVEN, redrive};
 use ::scada::producer::{Config, Producer, Status, status};
 use clap::Subcommand;
+use event::id::EventId;
 
 use crate::output::say;
 use crate::table;
@@ -26,6 +28,11 @@ pub(crate) enum Command {
   holdfast scada producer status --config node.toml
   holdfast scada producer status --json | jq .outbox.pendingCount")]
     Status(StatusArgs),
+    /// Send events again that were given up (FAILED), when what was wrong with them is mended. The oldest first, 10,000 at a time.
+    #[command(after_help = "Examples:
+  holdfast scada producer redrive --all --config node.toml
+  holdfast scada producer redrive --id 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01")]
+    Redrive(RedriveArgs),
 }
 
 #[derive(Debug, clap::Args)]
@@ -62,6 +69,22 @@ pub(crate) struct StatusArgs {
     config: ConfigArg,
 }
 
+#[derive(Debug, clap::Args)]
+#[command(group = clap::ArgGroup::new("which").required(true))]
+pub(crate) struct RedriveArgs {
+    /// This event; once for each.
+    #[arg(long, group = "which")]
+    id: Vec<EventId>,
+    /// Every event that was given up.
+    #[arg(long, group = "which")]
+    all: bool,
+    /// JSON: the events' ids.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    config: ConfigArg,
+}
+
 /// Runs a `producer` command.
 pub(super) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
@@ -77,6 +100,7 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
             producer.stop().await;
             Ok(())
         }
+        Command::Redrive(args) => send_again(args).await,
         Command::Status(args) => {
             let told = status(&args.config.load()?).await?;
             match args.json {
@@ -87,6 +111,22 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
             Ok(())
         }
     }
+}
+
+async fn send_again(args: RedriveArgs) -> anyhow::Result<()> {
+    let client = pg::connect(&args.config.load()?.database).await?;
+    // The command line has one or the other; none named means all.
+    let ids: Vec<_> = args.id.iter().map(|id| id.uuid()).collect();
+    let redriven = redrive(&client, &ids).await?;
+    if args.json {
+        return say(&format!("{}\n", serde_json::to_string_pretty(&redriven)?));
+    }
+    let many = i64::try_from(redriven.len()).unwrap_or(i64::MAX);
+    say(&format!("{} events go again.\n", table::grouped(many)))?;
+    if many >= MAX_REDRIVEN {
+        say("There may be more: run it again.\n")?;
+    }
+    Ok(())
 }
 
 fn shown(told: &Status) -> String {

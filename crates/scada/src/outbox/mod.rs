@@ -5,12 +5,14 @@
 
 mod dispatch;
 mod prune;
+mod redrive;
 mod stats;
 mod table;
 mod write;
 
 pub use dispatch::{Dispatcher, Settings};
 pub use prune::{Pruned, Pruner, prune};
+pub use redrive::{MAX_REDRIVEN, redrive};
 pub use stats::{
     IN_PROGRESS, Level, Metrics, STUCK_AFTER, THRESHOLDS, Threshold, Warning, glance, metrics,
     warnings,

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bus::PublishError;
 use event::scada::Envelope;
-use scada::outbox::{Pruned, metrics, prune};
+use scada::outbox::{Pruned, metrics, prune, redrive};
 
 use crate::plant::{Bus, LONG, Plant, cycles};
 
@@ -103,11 +103,18 @@ async fn an_outage_burns_no_attempt_and_a_refused_event_fails_alone() {
     assert_eq!(row.get::<_, i32>(0), 0);
     assert_eq!(row.get::<_, &str>(1), "refused_by_the_bus");
     assert_eq!(row.get::<_, &str>(2), "TOO_LARGE");
-    dispatcher.stop().await;
     let pool = pg::Pool::new(&plant.options).unwrap();
     let told = metrics(&pool.get().await.unwrap(), "one").await.unwrap();
     assert_eq!((told.pending_count, told.in_progress_count, told.failed_count), (0, 0, 1));
     assert_eq!(told.sent_count, u64::try_from(made.len()).unwrap() - 1);
+
+    // What was wrong is mended, and an operator says so.
+    bus.failures.lock().unwrap().clear();
+    let sent = redrive(&client, &[made[1].event_id.uuid()]).await.unwrap();
+    assert!(sent.is_empty(), "it was sent");
+    assert_eq!(redrive(&client, &[]).await.unwrap(), [made[0].event_id.uuid()]);
+    plant.settled("SENT", i64::try_from(made.len()).unwrap()).await;
+    dispatcher.stop().await;
 }
 
 #[tokio::test]

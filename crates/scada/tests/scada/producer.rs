@@ -245,6 +245,36 @@ async fn a_bus_that_is_away_stops_no_cycle_and_raises_the_documented_alerts() {
     assert_eq!(retried, 0, "an outage burns no attempt");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_full_spool_gives_up_is_on_record_and_the_rest_is_there() {
+    let plant = Plant::new("producer_full").await;
+    let wire = Wire::to(&plant.database).await;
+    let folder = tempfile::tempdir().unwrap();
+    let bus = Arc::new(Bus::default());
+    let mut config = config(&wire.url, folder.path(), &[]);
+    // Room for some dozens of cycles.
+    (config.spool.segment_bytes, config.spool.max_spool_bytes) = (16 << 10, 64 << 10);
+    let producer = start(&config, &bus).await;
+    let metrics = Arc::clone(producer.metrics());
+    more(&metrics, "outbox", 5).await;
+    wire.link.set(Mode::Cut);
+    more(&metrics, "spool", 150).await;
+    wire.link.set(Mode::Pass);
+    more(&metrics, "outbox", 5).await;
+    producer.stop().await;
+    let given_up = number(&metrics, "holdfast_producer_gap_cycles_total");
+    let told = status(&config).await.unwrap();
+    assert_eq!(told.given_up_cycles, Some(given_up));
+    assert!(given_up > 0, "nothing had to be given up");
+    let total = cycles(&metrics, "outbox") + cycles(&metrics, "spool");
+    let (rows, transactions) = written(&plant.database).await;
+    assert_eq!(u64::try_from(transactions).unwrap() + given_up, total, "kept and declared are all");
+    // What is there is what was made, in its order, with holes: segments without events and alarms go before those that have some.
+    let all = expected(&config, made(&metrics));
+    let mut made = all.iter();
+    assert!(rows.iter().all(|row| made.any(|one| one == row)), "something is out of order");
+}
+
 #[tokio::test]
 async fn what_can_never_work_ends_the_start() {
     let folder = tempfile::tempdir().unwrap();
