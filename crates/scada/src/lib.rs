@@ -2,7 +2,7 @@
 //!
 //! Entry points: [`generate`] makes events, pure; [`inputs`] reads them from devices; [`analytics`] reduces them; [`outbox::Outbox`] writes them with what they tell of in one transaction;
 //! [`outbox::Dispatcher`] publishes them in order; [`outbox::prune`] removes what was sent long ago; [`producer`] is a node as a whole;
-//! [`historian`] keeps all of it; [`line`] is both in one process; [`kafka`] reads where the cluster is. docs/spec/scada.md is the
+//! [`historian`] keeps all of it; [`mod@line`] is both in one process; [`kafka`] reads where the cluster is. docs/spec/scada.md is the
 //! contract.
 //!
 //! It must not know the farm's domain, nor which bus it has. It fails at start for what can never work; after that the database
