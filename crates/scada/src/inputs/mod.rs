@@ -67,6 +67,12 @@ impl Inputs {
         self.cycles.recv().await
     }
 
+    /// The cycles that wait, without waiting for one.
+    pub fn waiting(&mut self) -> Vec<Cycle> {
+        let waiting = std::iter::from_fn(|| self.cycles.try_recv().ok());
+        waiting.take(MAX_WAITING_CYCLES).collect()
+    }
+
     /// Waits for the end of every connection, after a stop. Cycles that were not taken are dropped.
     pub async fn ended(mut self) {
         self.cycles.close();

@@ -116,18 +116,24 @@ impl Outbox {
 
     /// What was left of a cycle, with the ledger of what was not: as [`Outbox::write_cycle`], and the counts, once.
     pub async fn write_reduced(&self, reduced: &Reduced) -> Result<u64, pg::Error> {
-        if reduced.is_empty() {
-            return Ok(0);
-        }
+        self.write_all_reduced(&[reduced]).await
+    }
+
+    /// The same for several cycles, in their order: to catch up.
+    pub async fn write_all_reduced(&self, all: &[&Reduced]) -> Result<u64, pg::Error> {
+        let cycles: Vec<&[Envelope]> = all
+            .iter()
+            .map(|reduced| reduced.envelopes.as_slice())
+            .filter(|cycle| !cycle.is_empty())
+            .collect();
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         // A cycle may be reduced to nothing: then nobody is woken for it.
-        let added = match reduced.envelopes.is_empty() {
-            true => 0,
-            false => add(&transaction, &[&reduced.envelopes]).await?,
-        };
-        cache(&transaction, &[&reduced.envelopes]).await?;
-        analytics::count(&transaction, &reduced.counts).await?;
+        let added = if cycles.is_empty() { 0 } else { add(&transaction, &cycles).await? };
+        cache(&transaction, &cycles).await?;
+        for reduced in all {
+            analytics::count(&transaction, &reduced.counts).await?;
+        }
         transaction.commit().await?;
         Ok(added)
     }

@@ -10,6 +10,8 @@ use bus::rabbitmq::Address;
 use event::scada::{AssetName, MAX_NODE_ID};
 use settings::{Key, Kind, Section, check, joined};
 
+use crate::analytics::Rules;
+use crate::inputs::Mapping;
 use crate::kafka;
 use crate::outbox::Settings;
 
@@ -53,6 +55,12 @@ const OWN: &[Key] = &[
     Key::new("area", NAME, "The area of a single node; else ten nodes share one, AREA01 and on."),
     Key::new("unit", NAME, "The unit of a single node; else UNIT_ and its number."),
     Key::new("seed", Kind::Integer { min: 0, max: u64::MAX }, "Repeats a run; a new one at every start when absent."),
+    Key::new(
+        "inputs_file",
+        Kind::Text,
+        "The mapping of registers and nodes to tags: devices are read then, and nothing is simulated.",
+    ),
+    Key::new("analytics_file", Kind::Text, "The rules of what is made of readings and which are left out."),
     Key::new(
         "interval",
         Kind::Duration { min_ms: 1, max_ms: 60 * MINUTE },
@@ -212,6 +220,10 @@ pub struct Config {
     pub listen: SocketAddr,
     /// The nodes.
     pub nodes: Nodes,
+    /// The devices that are read, instead of simulated nodes.
+    pub inputs: Option<Mapping>,
+    /// What is made of readings, and which are left out.
+    pub rules: Option<Rules>,
     /// Time between two cycles.
     pub interval: Duration,
     /// How long the write of a cycle may take.
@@ -255,6 +267,7 @@ impl Config {
     /// Takes the values of a section that was read with [`KEYS`].
     pub fn from_section(section: &Section) -> Result<Config, settings::Error> {
         let time = |key| section.get(key)?.duration();
+        let file = |key| Ok::<_, settings::Error>(section.find(key)?.map(|value| value.path()));
         let ms = |key| Ok::<_, settings::Error>(Duration::from_millis(section.get(key)?.parse()?));
         let lock_seconds = section.get("outbox.lock_timeout_seconds")?.parse()?;
         let days: u64 = section.get("retention_days")?.parse()?;
@@ -275,6 +288,8 @@ impl Config {
             },
             listen: section.listen("http.listen", "http.allow_remote")?,
             nodes: nodes(section)?,
+            inputs: file("inputs_file")?.map(|path| Mapping::load(&path)).transpose()?,
+            rules: file("analytics_file")?.map(|path| Rules::load(&path)).transpose()?,
             interval: time("interval")?,
             write_within: time("write_within")?,
             bus: bus(section)?,

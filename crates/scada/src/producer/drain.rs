@@ -3,7 +3,6 @@
 
 use std::time::{Duration, Instant};
 
-use event::scada::Envelope;
 use jiff::Timestamp;
 use pg::About;
 use spool::{Gap, GapReason, Item, Reader};
@@ -11,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::record;
 use super::store::Store;
+use crate::analytics::Reduced;
 
 const RETRY_BASE: Duration = Duration::from_millis(200);
 const RETRY_CAP: Duration = Duration::from_secs(10);
@@ -91,7 +91,7 @@ async fn read(mut reader: Reader) -> (Option<Reader>, Result<Vec<Item>, spool::E
 
 /// What is settled at once.
 enum Part {
-    Cycles { last: u64, events: usize, cycles: Vec<Vec<Envelope>> },
+    Cycles { last: u64, events: usize, cycles: Vec<Reduced> },
     Gap(Gap, &'static str),
 }
 
@@ -114,13 +114,17 @@ fn parts(items: Vec<Item>) -> Vec<Part> {
         };
         match parts.last_mut() {
             Some(Part::Cycles { last, events, cycles })
-                if *events + cycle.len() <= WRITE_EVENTS =>
+                if *events + cycle.envelopes.len() <= WRITE_EVENTS =>
             {
                 *last = seq;
-                *events += cycle.len();
+                *events += cycle.envelopes.len();
                 cycles.push(cycle);
             }
-            _ => parts.push(Part::Cycles { last: seq, events: cycle.len(), cycles: vec![cycle] }),
+            _ => parts.push(Part::Cycles {
+                last: seq,
+                events: cycle.envelopes.len(),
+                cycles: vec![cycle],
+            }),
         }
     }
     parts
@@ -162,14 +166,14 @@ async fn settle(store: &Store, part: &Part, stop: &CancellationToken) -> bool {
     true
 }
 
-async fn write(store: &Store, cycles: &[Vec<Envelope>]) -> Result<(), pg::Error> {
+async fn write(store: &Store, cycles: &[Reduced]) -> Result<(), pg::Error> {
     let started = Instant::now();
-    let borrowed: Vec<&[Envelope]> = cycles.iter().map(Vec::as_slice).collect();
-    match store.outbox.write_cycles(&borrowed).await {
+    let borrowed: Vec<&Reduced> = cycles.iter().collect();
+    match store.outbox.write_all_reduced(&borrowed).await {
         Ok(_) => store.metrics.wrote(started.elapsed()),
         // One event that the tables refuse must not hold back the rest for ever.
         Err(error) if error.about() == About::Data => {
-            for event in cycles.iter().flatten() {
+            for event in cycles.iter().flat_map(|cycle| &cycle.envelopes) {
                 match store.outbox.write_cycle(std::slice::from_ref(event)).await {
                     Err(error) if error.about() == About::Data => {
                         let (id, tag) = (event.event_id, event.tag.as_str());
@@ -178,6 +182,11 @@ async fn write(store: &Store, cycles: &[Vec<Envelope>]) -> Result<(), pg::Error>
                     }
                     written => drop(written?),
                 }
+            }
+            for cycle in cycles {
+                let counts = cycle.counts.clone();
+                let alone = Reduced { envelopes: Vec::new(), counts };
+                store.outbox.write_reduced(&alone).await?;
             }
         }
         Err(error) => return Err(error),
@@ -221,7 +230,8 @@ mod tests {
     fn cycles_share_a_transaction_up_to_its_limit_and_gaps_stay_in_their_place() {
         let mut node = Node::new("PLANT01".parse().unwrap(), 3, 5).unwrap();
         let mut item = |seq| {
-            let cycle = node.cycle(Timestamp::UNIX_EPOCH).unwrap();
+            let envelopes = node.cycle(Timestamp::UNIX_EPOCH).unwrap();
+            let cycle = Reduced { envelopes, ..Reduced::default() };
             Item::Record { seq, written_at_ms: 0, class: 0, bytes: record::encode(&cycle).1 }
         };
         let mut items: Vec<Item> = (1..=400).map(&mut item).collect();
@@ -234,7 +244,10 @@ mod tests {
             match part {
                 Part::Cycles { last, events, cycles } => {
                     assert!(*events <= WRITE_EVENTS);
-                    assert_eq!(*events, cycles.iter().map(Vec::len).sum::<usize>());
+                    assert_eq!(
+                        *events,
+                        cycles.iter().map(|cycle| cycle.envelopes.len()).sum::<usize>()
+                    );
                     order.push(*last);
                 }
                 Part::Gap(gap, reason) => {

@@ -23,6 +23,8 @@ use super::source::Source;
 use super::store::Store;
 use super::vitals::Vitals;
 use super::{drain, watch};
+use crate::analytics::{Reduced, Reducer};
+use crate::inputs;
 use crate::migration::migrate_producer;
 use crate::outbox::{Dispatcher, Pruner, Settings};
 
@@ -130,7 +132,6 @@ impl Producer {
         outlet: Outlet,
     ) -> Result<Producer, Error> {
         let seed = config.nodes.seed.unwrap_or_else(rand::random);
-        let source = Source::generators(&config.nodes, seed)?;
         let address = config.listen;
         let refuse = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(refuse)?;
@@ -157,8 +158,15 @@ impl Producer {
         }
 
         let (stop, stop_rest) = (CancellationToken::new(), CancellationToken::new());
-        let sampling =
-            tokio::spawn(sample(source, Arc::clone(&store), config.interval, stop.clone()));
+        let source = match config.inputs.clone() {
+            Some(mapping) => Source::Inputs(inputs::start(mapping, &stop)),
+            None => Source::generators(&config.nodes, seed)?,
+        };
+        // Inputs count what their dead bands leave out, with rules or without.
+        let counts = config.rules.is_some() || config.inputs.is_some();
+        let reducer = counts.then(|| Reducer::new(config.rules.clone().unwrap_or_default()));
+        let (kept, every) = (Arc::clone(&store), config.interval);
+        let sampling = tokio::spawn(sample(source, reducer, kept, every, stop.clone()));
         let mut rest = JoinSet::new();
         let page = Http {
             metrics: Arc::clone(&metrics),
@@ -220,7 +228,13 @@ impl Producer {
 }
 
 /// The main loop. It knows the store and no bus.
-async fn sample(mut source: Source, store: Arc<Store>, every: Duration, stop: CancellationToken) {
+async fn sample(
+    mut source: Source,
+    mut reducer: Option<Reducer>,
+    store: Arc<Store>,
+    every: Duration,
+    stop: CancellationToken,
+) {
     let mut turn = tokio::time::interval(every);
     // A node has no use for ticks that have passed: its sensors are read now.
     turn.set_missed_tick_behavior(MissedTickBehavior::Skip);
@@ -228,15 +242,26 @@ async fn sample(mut source: Source, store: Arc<Store>, every: Duration, stop: Ca
     loop {
         let now = tokio::select! {
             now = turn.tick() => now,
-            () = stop.cancelled() => return,
+            () = stop.cancelled() => break,
         };
         if let Some(last) = last.replace(now) {
             store.metrics.missed(missed(now.duration_since(last), every));
         }
-        let made = source.cycle(Timestamp::now());
+        let at = Timestamp::now();
+        let made = source.cycle(at);
         store.metrics.made(&made.events, made.invalid);
-        store.keep(&made.events).await;
+        let cycle = match &mut reducer {
+            Some(reducer) => reducer.apply_counted(made.events, &made.left_out, at),
+            None => Reduced { envelopes: made.events, ..Reduced::default() },
+        };
+        store.keep(&cycle).await;
         store.vitals.cycled(Instant::now());
+    }
+    if let Some(reducer) = &mut reducer {
+        store.keep(&reducer.flush()).await;
+    }
+    if let Source::Inputs(inputs) = source {
+        inputs.ended().await;
     }
 }
 

@@ -4,13 +4,17 @@ use event::scada::Envelope;
 use jiff::Timestamp;
 
 use super::config::Nodes;
+use crate::analytics::Counts;
 use crate::generate::Node;
+use crate::inputs::Inputs;
 
 /// Where the events of a node come from.
 #[derive(Debug)]
 pub enum Source {
     /// Simulated nodes.
     Generators(Vec<Node>),
+    /// Devices.
+    Inputs(Inputs),
 }
 
 /// What one cycle has, and how many envelopes broke a rule.
@@ -20,6 +24,8 @@ pub struct Made {
     pub events: Vec<Envelope>,
     /// Left out.
     pub invalid: u64,
+    /// Readings that the dead bands of inputs left out.
+    pub left_out: Counts,
 }
 
 impl Source {
@@ -43,6 +49,12 @@ impl Source {
                         Ok(events) => made.events.extend(events),
                         Err(error) => made.refuse(error.field.as_str()),
                     }
+                }
+            }
+            Source::Inputs(inputs) => {
+                for cycle in inputs.waiting() {
+                    made.events.extend(cycle.envelopes);
+                    made.left_out.merge(&cycle.left_out);
                 }
             }
         }

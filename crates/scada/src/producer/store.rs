@@ -6,13 +6,13 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use event::scada::Envelope;
 use spool::Spool;
 use tokio::sync::{Notify, oneshot, watch};
 
 use super::metrics::Metrics;
 use super::record;
 use super::vitals::Vitals;
+use crate::analytics::Reduced;
 use crate::outbox::Outbox;
 
 /// Where a cycle went.
@@ -91,7 +91,7 @@ impl Store {
     }
 
     /// Keeps a cycle: it is durable when this returns, unless it is lost.
-    pub(super) async fn keep(&self, cycle: &[Envelope]) -> To {
+    pub(super) async fn keep(&self, cycle: &Reduced) -> To {
         if cycle.is_empty() {
             return To::Outbox;
         }
@@ -104,9 +104,10 @@ impl Store {
         to
     }
 
-    async fn write(&self, cycle: &[Envelope]) -> bool {
+    async fn write(&self, cycle: &Reduced) -> bool {
         let started = Instant::now();
-        let written = tokio::time::timeout(self.write_within, self.outbox.write_cycle(cycle)).await;
+        let written =
+            tokio::time::timeout(self.write_within, self.outbox.write_reduced(cycle)).await;
         let why = match written {
             Ok(Ok(_)) => {
                 self.metrics.wrote(started.elapsed());
@@ -122,7 +123,7 @@ impl Store {
         false
     }
 
-    async fn append(&self, cycle: &[Envelope]) -> To {
+    async fn append(&self, cycle: &Reduced) -> To {
         let (tell, told) = oneshot::channel();
         let done: spool::Done = Box::new(move |result| {
             // The receiver waits below.
@@ -140,7 +141,7 @@ impl Store {
                 To::Spool
             }
             Err(error) => {
-                let events = cycle.len();
+                let events = cycle.envelopes.len();
                 tracing::error!(%error, events, "a cycle is lost: neither outbox nor spool took it");
                 To::Lost
             }
