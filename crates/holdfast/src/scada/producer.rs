@@ -4,6 +4,7 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use ::scada::outbox::{MAX_REDRIVEN, redrive};
+use ::scada::inputs::Mapping;
 use ::scada::producer::{Config, Producer, Status, status};
 use clap::Subcommand;
 use event::id::EventId;
@@ -21,7 +22,8 @@ pub(crate) enum Command {
   holdfast scada producer run --config node.toml
   NODE_ID=12 PRODUCER_DATABASE_URL=postgres:///node SCADA_RABBITMQ_URL=amqp://… holdfast scada producer run
   HOLDFAST_PRODUCER_BUS=kafka SCADA_KAFKA_BROKERS=kafka-1:9092 holdfast scada producer run --config node.toml
-  holdfast scada producer run --config node.toml --nodes 100 --seed 7    a hundred simulated nodes, the same every time")]
+  holdfast scada producer run --config node.toml --nodes 100 --seed 7    a hundred simulated nodes, the same every time
+  holdfast scada producer run --config node.toml --inputs inputs.toml    devices; `holdfast scada inputs check` shows them")]
     Run(RunArgs),
     /// How a node stands: its outbox, its spool, and what is worth a warning. Exits with 1 when something is critical.
     #[command(after_help = "Examples:
@@ -56,6 +58,9 @@ pub(crate) struct RunArgs {
     /// What repeats a run, instead of producer.seed.
     #[arg(long)]
     seed: Option<u64>,
+    /// Read the devices of this mapping instead of simulating, instead of producer.inputs_file.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["nodes", "seed"])]
+    inputs: Option<PathBuf>,
     #[command(flatten)]
     config: ConfigArg,
 }
@@ -90,7 +95,10 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => {
             let config = args.config.load()?.with_nodes(args.nodes, args.seed);
-            let config = config.map_err(|why| anyhow::anyhow!("--nodes: {why}"))?;
+            let mut config = config.map_err(|why| anyhow::anyhow!("--nodes: {why}"))?;
+            if let Some(file) = &args.inputs {
+                config.inputs = Some(Mapping::load(file)?);
+            }
             let mut stop = std::pin::pin!(crate::shutdown::requested()?);
             let producer = tokio::select! {
                 producer = Producer::start(config) => producer?,

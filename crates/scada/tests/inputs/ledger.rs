@@ -8,7 +8,7 @@ use scada::generate::Node;
 use scada::outbox::Outbox;
 use testkit::Database;
 
-async fn migrate(url: String) -> Result<(), pg::Error> {
+pub(crate) async fn migrate(url: String) -> Result<(), pg::Error> {
     scada::migrate_producer(&pg::Options::new(url)).await
 }
 
@@ -40,7 +40,7 @@ fn reduced(deviation: f64, cycles: i64) -> Vec<Reduced> {
     all
 }
 
-async fn sums(database: &Database) -> (i64, i64, i64, i64) {
+pub(crate) async fn sums(database: &Database) -> (i64, i64, i64, i64) {
     let query = "SELECT coalesce(sum(readings), 0)::int8, coalesce(sum(kept), 0)::int8,
         coalesce(sum(reduced), 0)::int8, coalesce(sum(derived), 0)::int8 FROM analytics_ledger";
     let row = database.connect().await.unwrap().query_one(query, &[]).await.unwrap();

@@ -6,4 +6,5 @@ mod ledger;
 mod modbus;
 #[cfg(feature = "opcua")]
 mod opcua;
+mod producer;
 mod simulator;
