@@ -3,8 +3,8 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use ::scada::outbox::{MAX_REDRIVEN, redrive};
 use ::scada::inputs::Mapping;
+use ::scada::outbox::{MAX_REDRIVEN, redrive};
 use ::scada::producer::{Config, Producer, Status, status};
 use clap::Subcommand;
 use event::id::EventId;
