@@ -164,6 +164,18 @@ async fn killed_while_its_spool_drains_a_node_loses_and_doubles_nothing() {
     let text = command.arg(site.path("node.toml")).output().unwrap();
     let text = String::from_utf8(text.stdout).unwrap();
     assert!(text.contains("pendingCount") && text.contains("The spool is empty"), "{text}");
+
+    // One that was given up goes again.
+    let client = pg::connect(&pg::Options::new(site.postgres.url("node"))).await.unwrap();
+    let give_up = "UPDATE outbox_events SET status = 'FAILED', failed_at = now(), failed_reason = 'x'
+        WHERE id = (SELECT min(id::text)::uuid FROM outbox_events WHERE status = 'PENDING') RETURNING id::text";
+    let id: String = client.query_one(give_up, &[]).await.unwrap().get(0);
+    for (arguments, wanted) in [(["--id", id.as_str()].as_slice(), 1), (["--all"].as_slice(), 0)] {
+        let mut command = holdfast(&["producer", "redrive", "--json", "--config"]);
+        let out = command.arg(site.path("node.toml")).args(arguments).output().unwrap();
+        let redriven: Vec<String> = serde_json::from_slice(&out.stdout).unwrap();
+        assert_eq!(redriven.len(), wanted, "{arguments:?}");
+    }
     site.postgres.stop().await.unwrap();
 }
 
