@@ -7,6 +7,8 @@
 //! - `latency_…`: 310 events a second, as a hundred nodes make them; from the write to the outbox to the row at the historian, beside the
 //!   seed's loop. That one holds 100 a second at most, and is given 62. The historian is asked every few milliseconds, so that much
 //!   is in both.
+//! - `held_for_a_minute…`: the highest of [`HELD_SHARES`] of the throughput at which, written to the outbox for a minute, the backlog
+//!   between outbox and historian stays flat; a hundred times the seed's load of 310 a second is what is aimed at.
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -48,6 +50,9 @@ const SEED_EVENTS_A_WRITE: usize = 6;
 const WRITE_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 const ALL_WITHIN: Duration = Duration::from_secs(120);
+/// Rates that are tried one after the other. Writing costs as well, so that the throughput of a backlog is never held.
+const HELD_SHARES: [f64; 4] = [0.8, 0.6, 0.45, 0.3];
+const HOLD_FOR: Duration = Duration::from_secs(60);
 
 pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
     place.say("scada_pipeline", "starting the servers");
@@ -73,6 +78,8 @@ async fn measure(place: &Place, folder: &Path) -> Result<Vec<Row>> {
     place.say("scada_pipeline", "latency");
     let ours = line.latency(OUR_EVENTS_A_WRITE, false).await?;
     let theirs = line.latency(SEED_EVENTS_A_WRITE, true).await?;
+    place.say("scada_pipeline", "the highest rate that is held for a minute");
+    let held = line.held(place, whole).await?;
     line.check().await?;
     kafka.stop().await?;
     postgres.stop().await?;
@@ -85,6 +92,7 @@ async fn measure(place: &Place, folder: &Path) -> Result<Vec<Row>> {
             to_historian,
             whole,
         ),
+        Row::more("scada_pipeline/held_for_a_minute_beside_the_seeds_loop", "events/s", held, seed),
     ];
     for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
         rows.push(Row::less(
@@ -305,6 +313,54 @@ impl Line {
         times
     }
 
+    /// The highest rate that is held, of those that are tried; 0 if none is.
+    async fn held(&self, place: &Place, whole: f64) -> Result<f64> {
+        for share in HELD_SHARES {
+            let rate = whole * share;
+            let held = self.holds(rate).await?;
+            let word = if held { "held" } else { "not held" };
+            place.say("scada_pipeline", &format!("{rate:.0} events a second are {word}"));
+            if held {
+                return Ok(rate);
+            }
+        }
+        Ok(0.0)
+    }
+
+    /// Whether the backlog is at the end of a minute at most a second's worth above what it was after a quarter of it.
+    async fn holds(&self, rate: f64) -> Result<bool> {
+        self.at_node.batch_execute("TRUNCATE outbox_events").await?;
+        let historian = Historian::start(self.config.clone()).await?;
+        self.warm().await?;
+        let before = self.stored().await?;
+        let dispatchers = [self.dispatch("one")?, self.dispatch("two")?];
+        let mut plant = Plant::new()?;
+        let mut turn = tokio::time::interval(WRITE_EVERY);
+        let (started, mut written, mut early) = (Instant::now(), 0, None);
+        while started.elapsed() < HOLD_FOR {
+            turn.tick().await;
+            let due = rate * started.elapsed().as_secs_f64();
+            let mut events = Vec::new();
+            while ((written + events.len()) as f64) < due {
+                events.extend(plant.cycle()?);
+            }
+            self.outbox.write_batch(&events).await?;
+            written += events.len();
+            if early.is_none() && started.elapsed() > HOLD_FOR / 4 {
+                early = Some((before + written).saturating_sub(self.stored().await?));
+            }
+        }
+        let late = (before + written).saturating_sub(self.stored().await?);
+        // What could not be written in time was no load.
+        let offered = written as f64 / started.elapsed().as_secs_f64();
+        self.until_stored(before + written).await?;
+        for dispatcher in dispatchers {
+            dispatcher.stop().await;
+        }
+        historian.stop().await;
+        Ok(offered > rate * 0.97 && (late as f64) < early.unwrap_or(0) as f64 + rate)
+    }
+
     async fn probe(&self, events_a_write: usize) -> Result<Vec<f64>> {
         let made = made(WRITES * events_a_write)?;
         let mut writes = made.chunks(events_a_write).take(WRITES);
@@ -342,17 +398,31 @@ impl Line {
     }
 }
 
-/// So many events, or a few more, of a hundred nodes.
-fn made(events: usize) -> Result<Vec<Envelope>> {
-    let mut nodes = Vec::new();
-    for number in 1..=NODES {
-        nodes.push(Node::new("PLANT01".parse()?, number, u64::from(number))?);
+/// A hundred nodes.
+struct Plant(Vec<Node>);
+
+impl Plant {
+    fn new() -> Result<Plant> {
+        let node = |number| Ok(Node::new("PLANT01".parse()?, number, u64::from(number))?);
+        Ok(Plant((1..=NODES).map(node).collect::<Result<_>>()?))
     }
-    let mut made = Vec::with_capacity(events + usize::from(NODES));
-    while made.len() < events {
-        for node in &mut nodes {
+
+    /// What all of them make in a cycle.
+    fn cycle(&mut self) -> Result<Vec<Envelope>> {
+        let mut made = Vec::new();
+        for node in &mut self.0 {
             made.extend(node.cycle(Timestamp::now())?);
         }
+        Ok(made)
+    }
+}
+
+/// So many events, or a few more.
+fn made(events: usize) -> Result<Vec<Envelope>> {
+    let mut plant = Plant::new()?;
+    let mut made = Vec::with_capacity(events + usize::from(NODES));
+    while made.len() < events {
+        made.extend(plant.cycle()?);
     }
     Ok(made)
 }
