@@ -27,6 +27,9 @@ use crate::{Batch, Binding, ConsumeError, Consumer, Metrics, Retry};
 const LEAVE_WITHIN: Duration = Duration::from_secs(5);
 const LEAVE_LOOK: Duration = Duration::from_millis(20);
 
+/// How soon a partition is fetched again after what it has fetched ahead was enough.
+const FETCH_AGAIN: Duration = Duration::from_millis(20);
+
 /// A consumer group.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Group {
@@ -199,6 +202,8 @@ impl KafkaConsumer {
             .set("heartbeat.interval.ms", (options.session_timeout.as_millis() / 10).to_string())
             .set("queued.min.messages", options.prefetch.max(1).to_string())
             .set("queued.max.messages.kbytes", options.prefetch_kbytes.max(1).to_string())
+            // A full queue is emptied within milliseconds; the library's own second would be the pace.
+            .set("fetch.queue.backoff.ms", FETCH_AGAIN.as_millis().to_string())
             .set("topic.metadata.refresh.interval.ms", "30000");
         let shared = Arc::new(Shared {
             group,
