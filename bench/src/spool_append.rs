@@ -42,7 +42,7 @@ pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
             let (ours, theirs) = interleaved(
                 ROUNDS,
                 || spooled(&spool, group_bytes, record_bytes),
-                || written(&mut file, group_bytes),
+                || written(&mut file, group_bytes, record_bytes),
             )?;
             let payload = ours * record_bytes as f64 / frame_bytes(record_bytes) as f64;
             rows.push(Row::more(&name, "MB/s", ours, theirs).bar(BAR));
@@ -52,13 +52,18 @@ pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
+/// How many groups a turn has, and how many records a group.
+fn turn(group_bytes: usize, record_bytes: usize) -> (usize, usize) {
+    (TURN_BYTES / group_bytes, group_bytes / frame_bytes(record_bytes))
+}
+
 fn frame_bytes(record_bytes: usize) -> usize {
     record_bytes + spool::frame::OVERHEAD_BYTES
 }
 
 /// Megabytes of frames a second.
 fn spooled(spool: &Spool, group_bytes: usize, record_bytes: usize) -> Result<f64> {
-    let (groups, records) = (TURN_BYTES / group_bytes, group_bytes / frame_bytes(record_bytes));
+    let (groups, records) = turn(group_bytes, record_bytes);
     let bytes = groups * records * frame_bytes(record_bytes);
     let groups: Vec<_> = (0..groups).map(|_| group(records, record_bytes)).collect();
     let (tell, told) = sync_channel(AHEAD);
@@ -79,16 +84,18 @@ fn spooled(spool: &Spool, group_bytes: usize, record_bytes: usize) -> Result<f64
     Ok(per_second(bytes, start) / 1e6)
 }
 
-/// Megabytes a second.
-fn written(file: &mut File, group_bytes: usize) -> Result<f64> {
+/// Megabytes a second: groups of as many bytes as the other side's, so that neither has its writes on the borders of pages.
+fn written(file: &mut File, group_bytes: usize, record_bytes: usize) -> Result<f64> {
+    let (groups, records) = turn(group_bytes, record_bytes);
+    let group_bytes = records * frame_bytes(record_bytes);
     // As much memory as the records of the other side: neither finds its bytes in the processor's cache.
-    let turn = vec![b'x'; TURN_BYTES];
+    let turn = vec![b'x'; groups * group_bytes];
     let start = Instant::now();
     for group in turn.chunks(group_bytes) {
         file.write_all(group)?;
         file.sync_data()?;
     }
-    Ok(per_second(TURN_BYTES, start) / 1e6)
+    Ok(per_second(turn.len(), start) / 1e6)
 }
 
 /// Records of class 0.
