@@ -28,6 +28,7 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge", &["api", "event", "settings", "mqtt", "pg", "lease", "objects"]),
     ("cloud", &["api", "event", "settings", "pg", "lease", "bus", "objects"]),
     ("scada", &["api", "event", "spool", "settings", "pg", "lease", "bus"]),
+    ("schedule", &["pg", "lease"]),
     ("testkit", &["rig", "pg", "objects"]),
     (
         "holdfast",
