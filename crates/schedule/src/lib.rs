@@ -2,7 +2,7 @@
 //!
 //! Purpose: [`canonical`] gives a day one form however it was written, [`diff`] finds the fewest events between two
 //! days, [`notify`] puts them into words, and `worker` does it for captured sessions on the lease engine, with the tables of
-//! `migration`. docs/spec/schedule.md is the contract.
+//! [`migration`]. docs/spec/schedule.md is the contract.
 //!
 //! Promises: representation never changes a hash. A session makes at most one version, its events and its messages exactly once,
 //! wherever a worker dies. An old capture never undoes a newer one.
@@ -15,6 +15,7 @@
 pub mod canonical;
 pub mod diff;
 mod digest;
+pub mod migration;
 pub mod noise;
 pub mod notify;
 pub mod observation;

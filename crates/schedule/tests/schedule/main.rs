@@ -1,0 +1,6 @@
+//! Schedules on a real Postgres, one database a test: the contract with plain SQL, and the worker.
+
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
+
+mod contract;
+mod site;
