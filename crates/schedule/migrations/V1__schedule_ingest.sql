@@ -51,7 +51,7 @@ CREATE TABLE schedule_ingest.capture_session (
 
 -- The lanes of the lease engine, letter by letter as its description has them.
 CREATE INDEX capture_session_lanes ON schedule_ingest.capture_session
-    ((0::bigint), (CASE state WHEN 'pending' THEN 0 ELSE 1 END), (id::text COLLATE "C"), (created_at), id)
+    ((0::bigint), (CASE state WHEN 'pending' THEN 0 ELSE 1 END), (id), (created_at), id)
     WHERE finalized_at IS NOT NULL AND lease_state IN ('pending', 'claimed');
 CREATE INDEX capture_session_due ON schedule_ingest.capture_session (available_at)
     WHERE finalized_at IS NOT NULL AND lease_state IN ('pending', 'claimed');
@@ -114,7 +114,9 @@ BEGIN
             NEW.state := 'done';
         ELSIF NEW.lease_state = 'failed' THEN
             NEW.state := 'failed';
-            NEW.error := coalesce(NEW.error, NEW.last_error_message, 'failed');
+            NEW.error := coalesce(NEW.error, CASE NEW.last_error_code
+                WHEN 'LEASE_EXPIRED' THEN 'given up after ' || NEW.attempts || ' attempts: '
+                ELSE '' END || NEW.last_error_message, 'failed');
         END IF;
     ELSIF NEW.state = 'processing' AND OLD.state = 'pending' THEN
         IF NEW.locked_by IS NULL OR NEW.locked_at IS NULL THEN

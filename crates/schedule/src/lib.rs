@@ -1,7 +1,7 @@
 //! Schedules: photographs of a rota become versioned days, events that say what changed, and messages.
 //!
 //! Purpose: [`canonical`] gives a day one form however it was written, [`diff`] finds the fewest events between two
-//! days, [`notify`] puts them into words, and `worker` does it for captured sessions on the lease engine, with the tables of
+//! days, [`notify`] puts them into words, and [`worker`] does it for captured sessions on the lease engine, with the tables of
 //! [`migration`]. docs/spec/schedule.md is the contract.
 //!
 //! Promises: representation never changes a hash. A session makes at most one version, its events and its messages exactly once,
@@ -19,3 +19,4 @@ pub mod migration;
 pub mod noise;
 pub mod notify;
 pub mod observation;
+pub mod worker;

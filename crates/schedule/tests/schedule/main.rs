@@ -3,4 +3,8 @@
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 mod contract;
+mod crash;
+mod rota;
 mod site;
+mod together;
+mod worker;

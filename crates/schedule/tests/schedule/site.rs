@@ -7,6 +7,7 @@ pub(crate) const USER: i64 = 4_711;
 
 /// A migrated database of one test.
 pub(crate) struct Site {
+    pub(crate) address: pg::Options,
     pub(crate) client: Client,
     // Dropped last: it takes the database along.
     _database: testkit::Database,
@@ -19,8 +20,9 @@ impl Site {
         })
         .await
         .unwrap();
+        let address = pg::Options::new(database.url());
         let client = database.connect().await.unwrap();
-        Site { client, _database: database }
+        Site { address, client, _database: database }
     }
 
     /// Opens a session as a backend does, with the documented columns alone.

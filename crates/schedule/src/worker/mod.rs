@@ -1,0 +1,271 @@
+//! The worker: finalized sessions, claimed on the lease engine, become versions, events and notifications.
+//!
+//! Promises: a session has its effect once, whatever dies and when; two workers on one user and day go one after the other; a session that
+//! kills its workers is failed after the limit; what a session cannot be read for stands in its `error`. No port is opened.
+//! It must not know how images are read: that is an [`Extract`].
+
+mod extract;
+mod finalize;
+mod record;
+mod table;
+
+use std::time::Duration;
+
+use lease::backoff::Backoff;
+use lease::{Batch, Counts, Down, Handler, Options, Outcome, Verdict};
+use tokio::task::JoinHandle;
+use uuid::Uuid;
+
+use crate::canonical::{self, Day};
+pub use extract::{Extract, ExtractError, Fixture, Session};
+pub use finalize::finalize;
+pub use record::{RecordError, Recorded, record};
+pub use table::{Claimed, table};
+
+/// Connections beside those of the slots: each slot may need one for its session and one for its lease.
+const MORE_CONNECTIONS: usize = 3;
+/// A fault of ours is mended by a person, so there is no hurry to look again.
+const OUR_PAUSE: Duration = Duration::from_secs(5);
+/// How often a transaction that another was in the way of is run again at once.
+const CONFLICTS: usize = 3;
+/// The most images of a session.
+pub const MAX_IMAGES: usize = 50;
+
+const IMAGES: &str = "SELECT r2_key FROM schedule_ingest.capture_image
+WHERE session_id = $1 ORDER BY sequence LIMIT $2";
+
+/// How a worker works.
+#[derive(Debug, Clone)]
+pub struct Settings {
+    /// Its name, as `locked_by` shows it; each process has its own.
+    pub name: String,
+    /// `WORKER_POLL_SECONDS`: how often it looks for sessions that are complete.
+    pub poll: Duration,
+    /// How long nothing must have come to a session for it to be complete.
+    pub idle_timeout: Duration,
+    /// How long a claim holds without a heartbeat.
+    pub lease: Duration,
+    /// How often sessions of lost leases are looked for.
+    pub sweep: Duration,
+    /// How many failures fail a session.
+    pub max_attempts: u32,
+    /// How long a session waits after a failure.
+    pub backoff: Backoff,
+    /// How many sessions are processed at once.
+    pub slots: usize,
+    /// How long a stop waits for sessions under way before it gives them back.
+    pub stop_grace: Duration,
+    /// The least confidence of an observation that is believed.
+    pub min_confidence: f64,
+}
+
+impl Settings {
+    /// The defaults, for a worker of this name.
+    pub fn new(name: impl Into<String>) -> Settings {
+        Settings {
+            name: name.into(),
+            poll: Duration::from_secs(5),
+            idle_timeout: Duration::from_secs(30),
+            lease: Duration::from_secs(120),
+            sweep: Duration::from_secs(10),
+            max_attempts: 5,
+            backoff: Backoff::site(),
+            slots: 2,
+            stop_grace: Duration::from_secs(10),
+            min_confidence: 0.6,
+        }
+    }
+}
+
+/// A running worker. Dropping it is like a crash: what it holds is taken over when its lease ends.
+#[derive(Debug)]
+pub struct Worker {
+    worker: lease::Worker,
+    finalizer: Finalizer,
+}
+
+impl Worker {
+    /// Starts it. The database need not be there yet, but its schema is made by [`crate::migration::migrate`], not here.
+    pub fn start<E: Extract>(
+        database: &pg::Options,
+        settings: &Settings,
+        extract: E,
+    ) -> Result<Worker, lease::Error> {
+        let database = pg::Options {
+            max_connections: 2 * settings.slots + MORE_CONNECTIONS,
+            application_name: "holdfast-schedule-worker".to_owned(),
+            ..database.clone()
+        };
+        let pool = pg::Pool::new(&database)?;
+        let options = Options {
+            // One at a time: sessions take long, and a crash should cost one of them an attempt.
+            batch: 1,
+            slots: settings.slots,
+            lease: settings.lease,
+            max_attempts: settings.max_attempts,
+            backoff: settings.backoff.clone(),
+            poll: settings.poll,
+            sweep: settings.sweep,
+            stop_grace: settings.stop_grace,
+            ..Options::new(settings.name.clone())
+        };
+        let process =
+            Process { pool: pool.clone(), extract, min_confidence: settings.min_confidence };
+        let worker =
+            lease::Worker::start(&database, pool.clone(), table::queue(), process, options)?;
+        let finalizer = Finalizer::start(pool, settings.poll, settings.idle_timeout);
+        Ok(Worker { worker, finalizer })
+    }
+
+    /// What it has done so far, in sessions.
+    pub fn counts(&self) -> Counts {
+        self.worker.counts()
+    }
+
+    /// Stops: nothing more is claimed; what is under way is finished or given back.
+    pub async fn stop(self) {
+        drop(self.finalizer);
+        self.worker.stop().await;
+    }
+}
+
+/// Finds sessions that are complete, until it is dropped.
+#[derive(Debug)]
+struct Finalizer(JoinHandle<()>);
+
+impl Finalizer {
+    fn start(pool: pg::Pool, poll: Duration, idle: Duration) -> Finalizer {
+        Finalizer(tokio::spawn(async move {
+            loop {
+                let finalized = async { finalize(&*pool.get().await?, idle).await };
+                match finalized.await {
+                    Ok(0) => tracing::debug!("no capture session is complete"),
+                    Ok(sessions) => tracing::info!(sessions, "capture sessions are complete"),
+                    Err(error) => tracing::warn!(%error, "cannot look for complete sessions"),
+                }
+                tokio::time::sleep(poll).await;
+            }
+        }))
+    }
+}
+
+impl Drop for Finalizer {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+struct Process<E> {
+    pool: pg::Pool,
+    extract: E,
+    min_confidence: f64,
+}
+
+/// Why a session has no effect yet.
+enum Stopped {
+    /// A verdict on it.
+    Verdict(Outcome),
+    /// Nothing about it.
+    Down(Down),
+}
+
+impl<E: Extract> Handler<Claimed> for Process<E> {
+    async fn handle(&self, batch: Batch<Claimed>) -> Verdict {
+        let mut outcomes = Vec::with_capacity(batch.items.len());
+        for item in &batch.items {
+            match self.process(batch.token, &item.row).await {
+                Ok(outcome) | Err(Stopped::Verdict(outcome)) => outcomes.push(outcome),
+                Err(Stopped::Down(down)) => return Verdict { outcomes, down: Some(down) },
+            }
+        }
+        Verdict::each(outcomes)
+    }
+}
+
+impl<E: Extract> Process<E> {
+    async fn process(&self, token: Uuid, claimed: &Claimed) -> Result<Outcome, Stopped> {
+        let session = claimed.session;
+        let day = self.see(claimed).await?;
+        let recorded = self.record(token, claimed, &day).await?;
+        tracing::info!(%session, ?recorded, "a capture session was processed");
+        // A session that another has taken over is theirs to end; the engine's own fence counts it.
+        Ok(if recorded == Recorded::Fenced { Outcome::NotTried } else { Outcome::Done })
+    }
+
+    async fn see(&self, claimed: &Claimed) -> Result<Day, Stopped> {
+        let images = self.images(claimed.session).await.map_err(about_database)?;
+        if images.len() > MAX_IMAGES {
+            let message = format!("the capture has more than {MAX_IMAGES} images");
+            return Err(refused("too_many_images", message));
+        }
+        let session = Session { id: claimed.session, user_id: claimed.user_id, images };
+        let seen = self.extract.extract(&session).await.map_err(about_extraction)?;
+        if let Some(confidence) = seen.confidence
+            && (confidence.is_nan() || confidence < self.min_confidence)
+        {
+            let message = format!(
+                "the capture could not be read well enough ({:.0} % sure, {:.0} % needed): \
+                 take the picture again, straight, close and in good light",
+                confidence * 100.0,
+                self.min_confidence * 100.0
+            );
+            return Err(refused("low_confidence", message));
+        }
+        canonical::canonicalize(&seen)
+            .map_err(|error| refused("unreadable_schedule", error.to_string()))
+    }
+
+    async fn images(&self, session: Uuid) -> Result<Vec<String>, pg::Error> {
+        let most = i64::try_from(MAX_IMAGES + 1).unwrap_or(i64::MAX);
+        let rows = self.pool.get().await?.query(IMAGES, &[&session, &most]).await?;
+        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
+    }
+
+    async fn record(&self, token: Uuid, claimed: &Claimed, day: &Day) -> Result<Recorded, Stopped> {
+        let mut tries = 0;
+        loop {
+            let recorded = async {
+                let mut client = self.pool.get().await?;
+                record(&mut client, claimed, token, day).await
+            };
+            match recorded.await {
+                Ok(recorded) => return Ok(recorded),
+                Err(RecordError::Postgres(error))
+                    if error.about() == pg::About::Conflict && tries < CONFLICTS =>
+                {
+                    tries += 1;
+                }
+                Err(RecordError::Postgres(error)) => return Err(about_database(error)),
+                Err(error @ RecordError::Snapshot) => {
+                    return Err(refused("unreadable_snapshot", error.to_string()));
+                }
+            }
+        }
+    }
+}
+
+fn refused(reason: &str, message: String) -> Stopped {
+    let code = reason.to_ascii_uppercase();
+    Stopped::Verdict(Outcome::Bury { reason: reason.to_owned(), code, message })
+}
+
+fn about_extraction(error: ExtractError) -> Stopped {
+    match error {
+        ExtractError::Unreadable(message) => refused("unreadable_capture", message),
+        ExtractError::Failed(message) => {
+            Stopped::Verdict(Outcome::Retry { code: "EXTRACTION_FAILED".to_owned(), message })
+        }
+        ExtractError::Unreachable(why) => Stopped::Down(Down { why, retry_after: None }),
+    }
+}
+
+fn about_database(error: pg::Error) -> Stopped {
+    let why = error.to_string();
+    match error.about() {
+        pg::About::Destination | pg::About::Conflict => {
+            Stopped::Down(Down { why, retry_after: None })
+        }
+        pg::About::Us => Stopped::Down(Down { why, retry_after: Some(OUR_PAUSE) }),
+        pg::About::Data => refused("refused_by_the_database", why),
+    }
+}

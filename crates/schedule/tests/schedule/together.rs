@@ -1,0 +1,150 @@
+//! Several workers, several sessions, one user and day.
+
+use schedule::canonical::{Shift, canonicalize};
+use schedule::diff::diff;
+use schedule::observation::Observation;
+use schedule::worker::{Claimed, Recorded, Worker, finalize, record};
+use uuid::Uuid;
+
+use crate::rota::{LONG, Rota, day, settings};
+use crate::site::{Site, USER};
+
+const CLAIM: &str = "UPDATE schedule_ingest.capture_session
+    SET state = 'processing', locked_at = now(), locked_by = 'by-hand' WHERE id = $1";
+
+/// Claims with plain SQL, and says what a worker would hold.
+async fn claim(site: &Site, session: Uuid) -> (Claimed, Uuid) {
+    site.on(session, CLAIM).await.unwrap();
+    let select = "SELECT user_id, created_at, lease_token FROM schedule_ingest.capture_session WHERE id = $1";
+    let row = site.client.query_one(select, &[&session]).await.unwrap();
+    (Claimed { session, user_id: row.get(0), opened_at: row.get(1) }, row.get(2))
+}
+
+async fn shifts(site: &Site, version: i32) -> Vec<Shift> {
+    let select =
+        "SELECT payload->'shifts' FROM schedule_ingest.schedule_version WHERE version = $1";
+    let row = site.client.query_one(select, &[&version]).await.unwrap();
+    serde_json::from_value(row.get(0)).unwrap()
+}
+
+fn seen(number: usize) -> Observation {
+    let start = format!("{}-{}", 6 + number % 5, 14 + number % 7);
+    day(&[(start.as_str(), "Nurse", ["a", "b", "c"][number % 3]), ("22-6", "Watch", "d")])
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_workers_on_one_day_make_one_history() {
+    let site = Site::new("together").await;
+    let rota = Rota::default();
+    let mut sessions = Vec::new();
+    for number in 0..24 {
+        let session = site.session(USER).await;
+        rota.show(session, seen(number));
+        sessions.push(session);
+    }
+    let start = |name: &str| Worker::start(&site.address, &settings(name), rota.clone()).unwrap();
+    let (one, two) = (start("one"), start("two"));
+    let done = "SELECT count(*) FROM schedule_ingest.capture_session WHERE state = 'done'";
+    testkit::eventually(LONG, "all are done", async || {
+        let done = site.number(done).await;
+        if done == 24 { Ok(()) } else { Err(done) }
+    })
+    .await
+    .unwrap();
+    assert_eq!(one.counts().done + two.counts().done, 24);
+    one.stop().await;
+    two.stop().await;
+
+    let versions = site.number("SELECT count(*) FROM schedule_ingest.schedule_version").await;
+    let current =
+        site.number("SELECT current_version::int8 FROM schedule_ingest.day_schedule").await;
+    assert_eq!(versions, current, "numbers without gaps");
+    let last = canonicalize(&seen(23)).unwrap();
+    let current = i32::try_from(current).unwrap();
+    assert_eq!(shifts(&site, current).await, last.shifts, "the last capture is the day");
+    let mut before = Vec::new();
+    for version in 1..=current {
+        let after = shifts(&site, version).await;
+        let expected: usize = diff(&before, &after).iter().map(|change| change.types.len()).sum();
+        let base = version - 1;
+        let select = format!(
+            "SELECT count(*) FROM schedule_ingest.schedule_event WHERE base_version = {base}"
+        );
+        assert_eq!(
+            site.number(&select).await,
+            i64::try_from(expected).unwrap(),
+            "version {version}"
+        );
+        before = after;
+    }
+    let untold = "SELECT count(*) FROM schedule_ingest.schedule_event e WHERE NOT EXISTS (
+        SELECT FROM schedule_ingest.schedule_notification n WHERE n.event_ids ? e.event_id::text)";
+    assert_eq!(site.number(untold).await, 0, "every event is told");
+}
+
+#[tokio::test]
+async fn recording_twice_is_recording_once() {
+    let site = Site::new("twice").await;
+    let day = canonicalize(&seen(0)).unwrap();
+    let session = site.session(USER).await;
+    let (claimed, token) = claim(&site, session).await;
+    let mut client = pg::connect(&site.address).await.unwrap();
+    let first = record(&mut client, &claimed, token, &day).await.unwrap();
+    assert_eq!(first, Recorded::Created { version: 1, events: 2, notifications: 1 });
+    // The worker died before it could say so; the next one does it again.
+    let all = "SELECT jsonb_build_array(
+        (SELECT jsonb_agg(v) FROM schedule_ingest.schedule_version v),
+        (SELECT jsonb_agg(e ORDER BY event_id) FROM schedule_ingest.schedule_event e),
+        (SELECT jsonb_agg(n) FROM schedule_ingest.schedule_notification n),
+        (SELECT jsonb_agg(d) FROM schedule_ingest.day_schedule d))::text";
+    let before: String = site.client.query_one(all, &[]).await.unwrap().get(0);
+    assert_eq!(record(&mut client, &claimed, token, &day).await.unwrap(), Recorded::Unchanged);
+    let other = canonicalize(&seen(1)).unwrap();
+    // Even an extractor that sees something else the second time makes no second version.
+    assert_eq!(record(&mut client, &claimed, token, &other).await.unwrap(), Recorded::Existing);
+    assert_eq!(
+        record(&mut client, &claimed, Uuid::new_v4(), &other).await.unwrap(),
+        Recorded::Fenced
+    );
+    let after: String = site.client.query_one(all, &[]).await.unwrap().get(0);
+    assert_eq!(before, after);
+}
+
+#[tokio::test]
+async fn an_old_capture_does_not_undo_a_newer_one() {
+    let site = Site::new("superseded").await;
+    let (old, new) = (site.session(USER).await, site.session(USER).await);
+    let mut client = pg::connect(&site.address).await.unwrap();
+    let (claimed, token) = claim(&site, new).await;
+    let day = canonicalize(&seen(0)).unwrap();
+    record(&mut client, &claimed, token, &day).await.unwrap();
+    let (claimed, token) = claim(&site, old).await;
+    let other = canonicalize(&seen(1)).unwrap();
+    assert_eq!(record(&mut client, &claimed, token, &other).await.unwrap(), Recorded::Superseded);
+    assert_eq!(site.number("SELECT count(*) FROM schedule_ingest.schedule_version").await, 1);
+}
+
+#[tokio::test]
+async fn pending_goes_before_stale() {
+    let site = Site::new("priority").await;
+    let rota = Rota::default();
+    let mut sessions = Vec::new();
+    for number in 0..4 {
+        let session = site.session(USER + i64::try_from(number).unwrap()).await;
+        rota.show(session, seen(number));
+        sessions.push(session);
+    }
+    // The oldest was claimed by a worker that is gone.
+    site.on(sessions[0], CLAIM).await.unwrap();
+    let stale = "UPDATE schedule_ingest.capture_session SET locked_at = now() - interval '1 hour' WHERE id = $1";
+    site.on(sessions[0], stale).await.unwrap();
+    finalize(&site.client, std::time::Duration::ZERO).await.unwrap();
+    let settings = schedule::worker::Settings { slots: 1, ..settings("one") };
+    let worker = Worker::start(&site.address, &settings, rota.clone()).unwrap();
+    testkit::eventually(LONG, "all are done", async || worker.counts().done == 4).await.unwrap();
+    assert_eq!(worker.counts().reclaimed, 1);
+    worker.stop().await;
+    let asked: Vec<Uuid> = rota.asked().iter().map(|session| session.id).collect();
+    assert_eq!(asked.len(), 4);
+    assert_eq!(asked[3], sessions[0], "the stale one is last: {asked:?}");
+}
