@@ -7,7 +7,7 @@ pub(crate) const DAY: u16 = 24 * 60;
 const BETWEEN: [&str; 6] = [" to ", " bis ", " until ", " till ", " til ", " - "];
 /// Words before or behind a time that say nothing.
 const FILLERS: [&str; 6] = ["from ", "von ", "kl. ", "kl ", "at ", "um "];
-const UNITS: [&str; 5] = ["uhr", "hrs", "hours", "o'clock", "h"];
+const UNITS: [&str; 7] = ["uhr", "hrs", "hr", "hours", "o'clock", "h", "u"];
 
 /// What is wrong with a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -125,6 +125,8 @@ fn meridiem(text: &str) -> (&str, Option<bool>) {
 
 /// Hour and minute. Seconds are read over if they are zero.
 fn digits(text: &str) -> Option<(u16, u16)> {
+    // 16 Uhr 30.
+    let text = text.replace("uhr ", ":");
     let mut text = text.trim();
     for unit in UNITS {
         if let Some(rest) = text.strip_suffix(unit) {
@@ -182,6 +184,8 @@ mod tests {
             "8 Uhr",
             "８：００",
             "8u00",
+            "8u",
+            "8 hrs",
             "8,00",
             "from 8",
             "8 h 00",
@@ -190,9 +194,18 @@ mod tests {
         for text in eight {
             assert_eq!(ends(text, "23"), Ok((480, 1380)), "{text}");
         }
-        for text in
-            ["20:30", "8:30 PM", "830pm", "20h30", "2030", "8.30 p.m.", "20.30 Uhr", "8:30p"]
-        {
+        for text in [
+            "20:30",
+            "8:30 PM",
+            "830pm",
+            "20h30",
+            "2030",
+            "8.30 p.m.",
+            "20.30 Uhr",
+            "20 Uhr 30",
+            "20u30",
+            "8:30p",
+        ] {
             assert_eq!(ends("1", text), Ok((60, 1230)), "{text}");
         }
     }

@@ -142,7 +142,8 @@ fn told(change: &Change, date: &str, language: Language) -> String {
                 true => name,
                 false => format!("{name} {}", span(old)),
             };
-            format!("{}: {which} – {}.", capital(date), parts.join(", "))
+            let (date, changes) = (capital(date), parts.join(", "));
+            fill(words.changed, &[("date", &date), ("which", &which), ("changes", &changes)])
         }
     }
 }

@@ -52,7 +52,7 @@ fn a_moved_shift_is_one_sentence() {
     );
     assert_eq!(
         of(Language::French),
-        "Lundi 16 novembre: Nurse – passe de 08:00–16:00 à 09:30–17:30."
+        "Lundi 16 novembre : Nurse – passe de 08:00–16:00 à 09:30–17:30."
     );
 }
 

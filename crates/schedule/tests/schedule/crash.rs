@@ -149,3 +149,28 @@ async fn a_long_session_keeps_its_lease_and_a_stop_gives_it_back() {
     assert_eq!(attempts(&site).await, 0, "a stop costs nothing");
     heir.stop().await;
 }
+
+#[tokio::test]
+async fn a_worker_whose_connection_is_cut_writes_nothing_and_tries_again() {
+    let site = Site::new("crash_cut").await;
+    let session = site.session(USER).await;
+    let rota = Rota::default();
+    rota.show(session, day(&[("8-16", "Nurse", "Ward 3")]));
+    // Somebody else is writing this day, so the worker waits in the middle of its transaction.
+    let lock = format!(
+        "SELECT pg_advisory_lock(hashtextextended('schedule_ingest:{USER}:2026-11-16', 0))"
+    );
+    site.run(&lock).await.unwrap();
+    let worker = Worker::start(&site.address, &settings("cut"), rota.clone()).unwrap();
+    let cut = "SELECT count(pg_terminate_backend(pid)) FROM pg_stat_activity
+        WHERE datname = current_database() AND wait_event_type = 'Lock' AND wait_event = 'advisory'";
+    testkit::eventually(LONG, "a wait to cut", async || site.number(cut).await == 1).await.unwrap();
+    let unlock = lock.replace("pg_advisory_lock", "pg_advisory_unlock");
+    testkit::eventually(LONG, "given back", async || worker.counts().released == 1).await.unwrap();
+    assert_eq!(site.number("SELECT count(*) FROM schedule_ingest.schedule_version").await, 0);
+    site.run(&unlock).await.unwrap();
+    state(&site, session, "done").await;
+    worker.stop().await;
+    assert_eq!(attempts(&site).await, 0, "an outage of the database costs nothing");
+    assert_eq!(site.number("SELECT count(*) FROM schedule_ingest.schedule_version").await, 1);
+}
