@@ -230,10 +230,14 @@ impl<E: Extract> Process<E> {
             };
             match recorded.await {
                 Ok(recorded) => return Ok(recorded),
+                Err(RecordError::Overtaken) if tries < CONFLICTS => tries += 1,
                 Err(RecordError::Postgres(error))
                     if error.about() == pg::About::Conflict && tries < CONFLICTS =>
                 {
                     tries += 1;
+                }
+                Err(error @ RecordError::Overtaken) => {
+                    return Err(Stopped::Down(Down { why: error.to_string(), retry_after: None }));
                 }
                 Err(RecordError::Postgres(error)) => return Err(about_database(error)),
                 Err(error @ RecordError::Snapshot) => {

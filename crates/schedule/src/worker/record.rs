@@ -28,6 +28,7 @@ WHERE p.user_id = $1 AND p.schedule_date = $2";
 const VERSION: &str = "INSERT INTO schedule_ingest.schedule_version
     (user_id, schedule_date, version, session_id, payload, payload_hash)
 VALUES ($1, $2, $3, $4, $5::text::jsonb, $6) ON CONFLICT DO NOTHING RETURNING version";
+const OWN_VERSION: &str = "SELECT FROM schedule_ingest.schedule_version WHERE session_id = $1";
 const EVENTS: &str = "INSERT INTO schedule_ingest.schedule_event
     (event_id, user_id, schedule_date, event_type, location_fingerprint, customer_fingerprint,
      old_value_hash, new_value_hash, old_value, new_value, source_session_id, base_version)
@@ -78,6 +79,9 @@ pub enum RecordError {
     /// Somebody wrote a snapshot that is none.
     #[error("the stored snapshot of this day is not a list of canonical shifts")]
     Snapshot,
+    /// Somebody who does not take the lock made the same version in between. Doing it again sees theirs.
+    #[error("another worker made the same version of this day")]
+    Overtaken,
 }
 
 impl From<tokio_postgres::Error> for RecordError {
@@ -142,7 +146,9 @@ impl Recording<'_> {
             .query_opt(VERSION, &[user_id, &date, &version, session, &payload, &hash])
             .await?;
         if created.is_none() {
-            return Ok(Recorded::Existing);
+            // The session's own version, or a number that somebody else was quicker to take.
+            let own = self.transaction.query_opt(OWN_VERSION, &[session]).await?;
+            return own.map(|_| Recorded::Existing).ok_or(RecordError::Overtaken);
         }
         let changes: Vec<(Change, Vec<Event>)> = diff::diff(&before.shifts, &self.day.shifts)
             .into_iter()

@@ -3,7 +3,7 @@
 use schedule::canonical::{Shift, canonicalize};
 use schedule::diff::diff;
 use schedule::observation::Observation;
-use schedule::worker::{Claimed, Recorded, Worker, finalize, record};
+use schedule::worker::{Claimed, RecordError, Recorded, Worker, finalize, record};
 use uuid::Uuid;
 
 use crate::rota::{LONG, Rota, day, settings};
@@ -147,4 +147,69 @@ async fn pending_goes_before_stale() {
     let asked: Vec<Uuid> = rota.asked().iter().map(|session| session.id).collect();
     assert_eq!(asked.len(), 4);
     assert_eq!(asked[3], sessions[0], "the stale one is last: {asked:?}");
+}
+
+const WAITING: &str = "SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND wait_event_type = 'Lock'";
+
+#[tokio::test]
+async fn sessions_of_a_day_wait_for_each_other_and_those_of_another_do_not() {
+    let site = Site::new("day_lock").await;
+    let lock = format!(
+        "SELECT pg_advisory_lock(hashtextextended('schedule_ingest:{USER}:2026-11-16', 0))"
+    );
+    site.run(&lock).await.unwrap();
+    let mut waiting = tokio::task::JoinSet::new();
+    for number in 0..2 {
+        let session = site.session(USER).await;
+        let (claimed, token) = claim(&site, session).await;
+        let (address, day) = (site.address.clone(), canonicalize(&seen(number)).unwrap());
+        waiting.spawn(async move {
+            let mut client = pg::connect(&address).await.unwrap();
+            record(&mut client, &claimed, token, &day).await.unwrap()
+        });
+    }
+    testkit::eventually(LONG, "both wait", async || site.number(WAITING).await == 2).await.unwrap();
+    let session = site.session(USER + 1).await;
+    let (claimed, token) = claim(&site, session).await;
+    let mut client = pg::connect(&site.address).await.unwrap();
+    let other =
+        record(&mut client, &claimed, token, &canonicalize(&seen(0)).unwrap()).await.unwrap();
+    assert!(matches!(other, Recorded::Created { version: 1, .. }), "{other:?}");
+    site.run(&lock.replace("pg_advisory_lock", "pg_advisory_unlock")).await.unwrap();
+    let recorded = waiting.join_all().await;
+    let created = |result: &&Recorded| matches!(result, Recorded::Created { .. });
+    // The older one is a version of its own if it came first, and is superseded if not.
+    assert!(recorded.iter().filter(created).count() >= 1, "{recorded:?}");
+    let rest = recorded.iter().find(|result| !created(result));
+    assert!(rest.is_none_or(|result| *result == Recorded::Superseded), "{recorded:?}");
+}
+
+#[tokio::test]
+async fn a_version_that_somebody_else_made_in_between_is_seen_and_not_lost() {
+    let site = Site::new("overtaken").await;
+    let (theirs, mine) = (site.session(USER).await, site.session(USER).await);
+    let (claimed, token) = claim(&site, mine).await;
+    let day = canonicalize(&seen(0)).unwrap();
+    // Another worker that does not know our lock has made version 1 and not committed yet.
+    site.run("BEGIN").await.unwrap();
+    let insert = format!(
+        "INSERT INTO schedule_ingest.schedule_version (user_id, schedule_date, version, session_id, payload, payload_hash)
+         VALUES ({USER}, '2026-11-16', 1, $1, '{{}}', 'h')"
+    );
+    site.on(theirs, &insert).await.unwrap();
+    let (address, again) = (site.address.clone(), (claimed.clone(), day.clone()));
+    let ours = tokio::spawn(async move {
+        let mut client = pg::connect(&address).await.unwrap();
+        record(&mut client, &claimed, token, &day).await
+    });
+    testkit::eventually(LONG, "ours waits", async || site.number(WAITING).await == 1)
+        .await
+        .unwrap();
+    site.run("COMMIT").await.unwrap();
+    let overtaken = ours.await.unwrap();
+    assert!(matches!(overtaken, Err(RecordError::Overtaken)), "{overtaken:?}");
+    let mut client = pg::connect(&site.address).await.unwrap();
+    let recorded = record(&mut client, &again.0, token, &again.1).await.unwrap();
+    assert!(matches!(recorded, Recorded::Created { version: 2, .. }), "{recorded:?}");
 }
