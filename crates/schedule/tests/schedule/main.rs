@@ -6,5 +6,6 @@ mod contract;
 mod crash;
 mod rota;
 mod site;
+mod steps;
 mod together;
 mod worker;
