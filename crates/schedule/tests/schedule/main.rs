@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
+mod columns;
 mod contract;
 mod crash;
 mod rota;

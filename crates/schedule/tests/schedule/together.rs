@@ -192,12 +192,14 @@ async fn a_version_that_somebody_else_made_in_between_is_seen_and_not_lost() {
     let (claimed, token) = claim(&site, mine).await;
     let day = canonicalize(&seen(0)).unwrap();
     // Another worker that does not know our lock has made version 1 and not committed yet.
-    site.run("BEGIN").await.unwrap();
+    // On a connection of its own: inside a transaction Postgres shows who waits as it was at the first look.
+    let their_client = pg::connect(&site.address).await.unwrap();
+    their_client.batch_execute("BEGIN").await.unwrap();
     let insert = format!(
         "INSERT INTO schedule_ingest.schedule_version (user_id, schedule_date, version, session_id, payload, payload_hash)
          VALUES ({USER}, '2026-11-16', 1, $1, '{{}}', 'h')"
     );
-    site.on(theirs, &insert).await.unwrap();
+    their_client.execute(insert.as_str(), &[&theirs]).await.unwrap();
     let (address, again) = (site.address.clone(), (claimed.clone(), day.clone()));
     let ours = tokio::spawn(async move {
         let mut client = pg::connect(&address).await.unwrap();
@@ -206,7 +208,7 @@ async fn a_version_that_somebody_else_made_in_between_is_seen_and_not_lost() {
     testkit::eventually(LONG, "ours waits", async || site.number(WAITING).await == 1)
         .await
         .unwrap();
-    site.run("COMMIT").await.unwrap();
+    their_client.batch_execute("COMMIT").await.unwrap();
     let overtaken = ours.await.unwrap();
     assert!(matches!(overtaken, Err(RecordError::Overtaken)), "{overtaken:?}");
     let mut client = pg::connect(&site.address).await.unwrap();
