@@ -322,3 +322,17 @@ async fn idle_lanes_are_removed_and_busy_ones_stay() {
     settle(&site.client, "complete", OURS, 1, &ids, &[]).await;
     assert_eq!(prune(-1).await, 1);
 }
+
+/// A row that may not go yet keeps those behind it.
+#[tokio::test]
+async fn a_row_that_is_not_due_bars_those_behind_it() {
+    let site = Site::new(Mode::Lane, "lane_bar").await;
+    let ids = three_rows(&site).await;
+    let later =
+        "UPDATE sync_outbox SET next_attempt_at = now() + interval '1 h' WHERE id::text = $1";
+    assert_eq!(site.client.execute(later, &[&ids[1]]).await.unwrap(), 1);
+    let statement = outbox::table(Mode::Lane).statements().claim;
+    claim(&site.client, &statement, "first", OURS).await;
+    let taken = text(&site, "SELECT array_to_string(taken, ' ') FROM sync_lane").await;
+    assert_eq!(taken, ids[0]);
+}
