@@ -165,7 +165,29 @@ async fn an_old_snapshot_in_another_session_changes_nothing(mode: Mode) {
     }
 }
 
+async fn a_row_that_is_not_due_keeps_those_behind_it(mode: Mode) {
+    let site = Site::new(mode, "bar").await;
+    site.add("t", "d", 0..3).await;
+    let due = |when: &str| {
+        format!(
+            "UPDATE sync_outbox SET next_attempt_at = {when} WHERE id =
+             (SELECT id FROM sync_outbox ORDER BY occurred_at LIMIT 1 OFFSET 1)"
+        )
+    };
+    site.client.batch_execute(&due("now() + interval '1 h'")).await.unwrap();
+    let delivered = Delivered::default();
+    let worker = site.start(crate::site::deliver(&delivered), site.options("w"));
+    site.until_acked(1).await;
+    assert_eq!(delivered.len(), 1, "nothing from behind it");
+    site.client.batch_execute(&due("now()")).await.unwrap();
+    worker.nudge();
+    site.until_acked(3).await;
+    assert_in_order(&delivered.list());
+    worker.stop().await;
+}
+
 crate::both! {
+    a_row_that_is_not_due_keeps_those_behind_it,
     many_workers_hold_no_row_together_and_deliver_it_once,
     order_is_kept_through_retries_outages_and_crashes,
     an_old_snapshot_in_another_session_changes_nothing,
