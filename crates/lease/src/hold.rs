@@ -1,11 +1,11 @@
 //! Holding a batch while its handler works: the heartbeat, the stop, the panic.
 
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::id::RowId;
 use crate::queue::{Batch, Handler, Outcome, Verdict};
 use crate::store::Hold;
 use crate::worker::{Shared, said};
@@ -20,7 +20,7 @@ where
         &self,
         batch: Batch<T>,
         hold: &Hold,
-        rows: &[(usize, Arc<str>)],
+        rows: &[(usize, RowId)],
         stop: &mut watch::Receiver<bool>,
     ) -> Option<Verdict> {
         let (handler, items) = (self.handler.clone(), batch.items.len());
@@ -40,7 +40,7 @@ where
         mut task: JoinSet<Verdict>,
         items: usize,
         hold: &Hold,
-        rows: &[(usize, Arc<str>)],
+        rows: &[(usize, RowId)],
         stop: &mut watch::Receiver<bool>,
     ) -> Option<Verdict> {
         let beat = self.options.lease * 3 / 5;
@@ -80,7 +80,7 @@ where
     }
 
     /// Renews the lease; returns when to do so again.
-    async fn beat(&self, hold: &Hold, rows: &[(usize, Arc<str>)], beat: Duration) -> Duration {
+    async fn beat(&self, hold: &Hold, rows: &[(usize, RowId)], beat: Duration) -> Duration {
         let queue = self.queue.name;
         self.meter.renewals.increment(1);
         match self.queue.renew(&self.pool, hold, rows, self.options.lease).await {

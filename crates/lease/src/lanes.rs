@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use jiff::Timestamp;
 
+use crate::id::RowId;
 use crate::share::fair;
-use crate::table::Kind;
 
 /// What a lane is taken to hold until it is known better; it doubles whenever that was not enough.
 const UNKNOWN_ROWS: u32 = 64;
@@ -42,32 +42,6 @@ pub(crate) struct Mark {
     pub(crate) at: Timestamp,
     /// `None` stands before every id of that time.
     pub(crate) id: Option<RowId>,
-}
-
-/// An id, in the order that the database has it in.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) enum RowId {
-    Number(i64),
-    /// A uuid, or a text in byte order.
-    Text(Arc<str>),
-}
-
-impl RowId {
-    pub(crate) fn new(kind: Kind, text: &str) -> RowId {
-        match (kind, text.parse()) {
-            (Kind::Bigint, Ok(number)) => RowId::Number(number),
-            _ => RowId::Text(text.into()),
-        }
-    }
-}
-
-impl std::fmt::Display for RowId {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match self {
-            RowId::Number(number) => number.fmt(f),
-            RowId::Text(text) => text.fmt(f),
-        }
-    }
 }
 
 /// One lane to be asked in a claim.

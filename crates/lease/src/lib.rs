@@ -23,6 +23,7 @@ mod clock;
 mod discover;
 mod error;
 mod hold;
+mod id;
 mod lanes;
 mod listen;
 mod meter;
@@ -39,6 +40,7 @@ mod write;
 
 pub use clock::Clock;
 pub use error::Error;
+pub use id::RowId;
 pub use lanes::Lane;
 pub use queue::{Batch, Down, Handler, Item, Outcome, Queue, Sent, Verdict};
 pub use statements::{HoldStatements, LaneStatements, RowStatements, Statements};

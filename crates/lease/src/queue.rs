@@ -6,6 +6,7 @@ use std::time::Duration;
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use crate::id::RowId;
 use crate::lanes::Lane;
 use crate::statements::Statements;
 use crate::table::Table;
@@ -63,8 +64,8 @@ impl<T> std::fmt::Debug for Queue<T> {
 /// One claimed row.
 #[derive(Debug, Clone)]
 pub struct Item<T> {
-    /// Its id, as text.
-    pub id: Arc<str>,
+    /// Its id.
+    pub id: RowId,
     /// Its lane.
     pub lane: Lane,
     /// How often it has failed already.

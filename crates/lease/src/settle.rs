@@ -1,23 +1,24 @@
 //! The outcomes of a claim's rows, written: all or none, and only where the rows are still ours.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
-use std::sync::Arc;
 use std::time::Duration;
 
 use pg::Pool;
 use tokio_postgres::types::ToSql;
 
 use crate::error::Error;
+use crate::id::RowId;
 use crate::queue::{Outcome, Queue};
 use crate::statements::{HoldStatements, LaneStatements, RowStatements};
 use crate::store::{HeldLanes, Hold, count, milliseconds};
+use crate::table::Kind;
 
 /// A row's outcome as it is written.
 #[derive(Debug)]
 pub(crate) struct Settle {
     /// Which lane of the claim it is from.
     pub(crate) ask: usize,
-    pub(crate) id: Arc<str>,
+    pub(crate) id: RowId,
     pub(crate) outcome: Outcome,
     pub(crate) delay: Duration,
 }
@@ -30,11 +31,13 @@ impl<T> Queue<T> {
         pool: &Pool,
         hold: &Hold,
         settles: &[Settle],
-        kept: &[(usize, Arc<str>)],
+        kept: &[(usize, RowId)],
     ) -> Result<u64, Error> {
         match &self.statements.hold {
             HoldStatements::Row(texts) => settle_rows(texts, pool, hold, settles).await,
-            HoldStatements::Lane(texts) => settle_lanes(texts, pool, hold, settles, kept).await,
+            HoldStatements::Lane(texts) => {
+                settle_lanes(texts, self.table.id_kind, pool, hold, settles, kept).await
+            }
         }
     }
 }
@@ -46,10 +49,10 @@ async fn settle_rows(
     settles: &[Settle],
 ) -> Result<u64, Error> {
     let token = hold.token;
-    let mut done: Vec<&str> = Vec::new();
-    let mut untouched: Vec<&str> = Vec::new();
-    let (mut retry_ids, mut delays) = (Vec::<&str>::new(), Vec::<i64>::new());
-    let (mut bury_ids, mut reasons) = (Vec::<&str>::new(), Vec::<&str>::new());
+    let mut done: Vec<&RowId> = Vec::new();
+    let mut untouched: Vec<&RowId> = Vec::new();
+    let (mut retry_ids, mut delays) = (Vec::<&RowId>::new(), Vec::<i64>::new());
+    let (mut bury_ids, mut reasons) = (Vec::<&RowId>::new(), Vec::<&str>::new());
     let mut errors = HashMap::<bool, (Vec<&str>, Vec<&str>)>::new();
     for settle in settles {
         match &settle.outcome {
@@ -105,27 +108,29 @@ async fn settle_rows(
 
 async fn settle_lanes(
     texts: &LaneStatements,
+    kind: Kind,
     pool: &Pool,
     hold: &Hold,
     settles: &[Settle],
-    kept: &[(usize, Arc<str>)],
+    kept: &[(usize, RowId)],
 ) -> Result<u64, Error> {
     let asks: BTreeSet<usize> = settles.iter().map(|settle| settle.ask).collect();
     let HeldLanes { tenants, ranks, keys, turns } = HeldLanes::new(hold, &asks);
     let numbers: HashMap<usize, i32> = asks.iter().copied().zip(1..).collect();
     let number = |ask: usize| numbers.get(&ask).copied();
     // A row without an ordering key is a lane of its own, which ends with it.
-    let ended: HashSet<&str> = settles
+    let ended: HashSet<&RowId> = settles
         .iter()
         .filter(|settle| matches!(settle.outcome, Outcome::Done | Outcome::Bury { .. }))
-        .map(|settle| &*settle.id)
+        .map(|settle| &settle.id)
         .collect();
-    let over: Vec<bool> = keys.iter().map(|key| ended.contains(key)).collect();
-    let kept: Vec<(&str, i32)> =
-        kept.iter().filter_map(|(ask, id)| Some((&**id, number(*ask)?))).collect();
-    let (kept_ids, kept_lanes): (Vec<&str>, Vec<i32>) = kept.into_iter().unzip();
-    let (mut done, mut done_lanes, mut untried) = (Vec::<&str>::new(), Vec::new(), Vec::new());
-    let (mut failed, mut failed_lanes) = (Vec::<&str>::new(), Vec::new());
+    let is_over = |key: &str| RowId::parse(kind, key).is_some_and(|id| ended.contains(&id));
+    let over: Vec<bool> = keys.iter().map(|key| is_over(key)).collect();
+    let kept: Vec<(&RowId, i32)> =
+        kept.iter().filter_map(|(ask, id)| Some((id, number(*ask)?))).collect();
+    let (kept_ids, kept_lanes): (Vec<&RowId>, Vec<i32>) = kept.into_iter().unzip();
+    let (mut done, mut done_lanes, mut untried) = (Vec::<&RowId>::new(), Vec::new(), Vec::new());
+    let (mut failed, mut failed_lanes) = (Vec::<&RowId>::new(), Vec::new());
     let (mut delays, mut reasons) = (Vec::<Option<i64>>::new(), Vec::<Option<&str>>::new());
     let (mut codes, mut messages) = (Vec::<&str>::new(), Vec::<&str>::new());
     for settle in settles {
@@ -152,6 +157,13 @@ async fn settle_lanes(
         codes.push(code);
         messages.push(message);
     }
+    let client = pool.get().await?;
+    if done.len() == settles.len() && kept_ids.is_empty() {
+        let statement = client.prepare_cached(&texts.complete).await?;
+        let parameters: [&(dyn ToSql + Sync); 8] =
+            [&hold.token, &tenants, &ranks, &keys, &turns, &over, &done, &done_lanes];
+        return Ok(client.execute(&statement, &parameters).await?);
+    }
     let parameters: [&(dyn ToSql + Sync); 17] = [
         &hold.token,
         &tenants,
@@ -171,7 +183,6 @@ async fn settle_lanes(
         &messages,
         &untried,
     ];
-    let client = pool.get().await?;
     let statement = client.prepare_cached(&texts.settle).await?;
     let row = client.query_one(&statement, &parameters).await?;
     Ok(count(row.try_get(0)?))

@@ -9,6 +9,7 @@ use uuid::Uuid;
 
 use crate::breaker::{Admission, Breaker};
 use crate::error::Error;
+use crate::id::RowId;
 use crate::lanes::Ask;
 use crate::queue::{Batch, Handler, Item, Outcome, Verdict};
 use crate::settle::Settle;
@@ -113,7 +114,7 @@ where
             return;
         }
         let (kept, aside) = self.set_aside(rows, *stop.borrow());
-        let ids: Vec<(usize, Arc<str>)> =
+        let ids: Vec<(usize, RowId)> =
             kept.iter().map(|row| (row.ask, row.item.id.clone())).collect();
         let mut all_written = true;
         if !aside.is_empty() {
@@ -256,7 +257,7 @@ where
         admission: Admission,
         asks: &[Ask],
         hold: &Hold,
-        ids: &[(usize, Arc<str>)],
+        ids: &[(usize, RowId)],
         rows: Vec<Claimed<T>>,
         stop: &mut watch::Receiver<bool>,
     ) -> Vec<Settle> {

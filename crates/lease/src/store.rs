@@ -1,7 +1,6 @@
 //! The queue's statements, run.
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::Arc;
 use std::time::Duration;
 
 use jiff::Timestamp;
@@ -11,7 +10,8 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use crate::error::Error;
-use crate::lanes::{Ask, Lane, Mark, RowId};
+use crate::id::RowId;
+use crate::lanes::{Ask, Lane, Mark};
 use crate::queue::{Item, Queue};
 use crate::statements::HoldStatements;
 
@@ -110,7 +110,7 @@ struct Asked<'a> {
     ranks: Vec<i32>,
     keys: Vec<&'a str>,
     at: Vec<Option<Timestamp>>,
-    ids: Vec<Option<String>>,
+    ids: Vec<Option<&'a RowId>>,
     takes: Vec<i32>,
 }
 
@@ -123,7 +123,7 @@ impl Asked<'_> {
             ranks: asks.iter().map(|ask| ask.lane.rank).collect(),
             keys: asks.iter().map(|ask| &*ask.lane.key).collect(),
             at: marks().map(|mark| mark.map(|mark| mark.at)).collect(),
-            ids: marks().map(|mark| mark?.id.as_ref().map(RowId::to_string)).collect(),
+            ids: marks().map(|mark| mark?.id.as_ref()).collect(),
             takes: takes.collect(),
         }
     }
@@ -132,10 +132,13 @@ impl Asked<'_> {
 /// Where the columns of a claim's answer are: hundreds of rows are not asked by name.
 struct Columns {
     ask_n: usize,
-    run_name: usize,
-    run_at: usize,
+    run_id: usize,
+    run_at: Option<usize>,
     run_wait_ms: usize,
     taken_live: usize,
+    run_due: usize,
+    run_spent: usize,
+    mine_turn: usize,
     taken_error: usize,
     taken_attempts: usize,
 }
@@ -149,10 +152,13 @@ impl Columns {
         };
         Columns {
             ask_n: at("ask_n"),
-            run_name: at("run_name"),
-            run_at: at("run_at"),
+            run_id: at("run_id"),
+            run_at: Some(at("run_at")).filter(|at| *at != usize::MAX),
             run_wait_ms: at("run_wait_ms"),
             taken_live: at("taken_live"),
+            run_due: at("run_due"),
+            run_spent: at("run_spent"),
+            mine_turn: at("mine_turn"),
             taken_error: at("taken_error"),
             taken_attempts: at("taken_attempts"),
         }
@@ -234,9 +240,11 @@ impl<T> Queue<T> {
         let Some(columns) = rows.first().map(Columns::new) else { return Ok(claim) };
         let mut placed = Vec::with_capacity(rows.len());
         for row in rows {
-            let ask = usize::try_from(row.try_get::<_, i64>(columns.ask_n)? - 1);
-            let id = RowId::new(self.table.id_kind, row.try_get(columns.run_name)?);
-            let place = Mark { at: row.try_get(columns.run_at)?, id: Some(id) };
+            let ask = usize::try_from(row.try_get::<_, i32>(columns.ask_n)? - 1);
+            // Rows that are ordered by id alone have no time.
+            let at = columns.run_at.map(|at| row.try_get(at)).transpose()?;
+            let at = at.unwrap_or(Timestamp::UNIX_EPOCH);
+            let place = Mark { at, id: Some(row.try_get(columns.run_id)?) };
             placed.push((ask.unwrap_or(usize::MAX), place, row));
         }
         placed.sort_unstable_by(|a, b| (a.0, &a.1).cmp(&(b.0, &b.1)));
@@ -249,9 +257,9 @@ impl<T> Queue<T> {
                 found.wait =
                     Duration::from_secs_f64((wait.unwrap_or_default() / 1000.0).clamp(0.0, 1e6));
                 found.head = Some(place.clone());
-                found.missing = by_lane && row.try_get("run_missing")?;
+                found.missing = by_lane && wait.is_none();
             }
-            let live: Option<bool> = row.try_get(columns.taken_live)?;
+            let live = self.taken_live(&columns, row)?;
             // A lane is taken up to the first row that may not go.
             let Some(live) = live.filter(|_| !(by_lane && found.more)) else {
                 found.more = true;
@@ -267,20 +275,22 @@ impl<T> Queue<T> {
                 claim.buried += u64::from(!live);
             } else if found.taken == 1 {
                 // Of the whole claim, and the same in every row.
-                claim.reclaimed = count(row.try_get("lost_rows")?);
-                claim.buried = count(row.try_get("lost_spent")?);
+                let lost =
+                    |name| row.try_get::<_, Option<i64>>(name).map(Option::unwrap_or_default);
+                claim.reclaimed = count(lost("lost_rows")?);
+                claim.buried = count(lost("lost_spent")?);
             }
             if !live {
                 continue;
             }
             if by_lane && !claim.hold.lanes.contains_key(&ask) {
-                claim.hold.lanes.insert(ask, (asked.lane.clone(), row.try_get("mine_turn")?));
+                claim.hold.lanes.insert(ask, (asked.lane.clone(), row.try_get(columns.mine_turn)?));
             }
             let error: Option<&str> = row.try_get(columns.taken_error)?;
             let attempts: i32 = row.try_get(columns.taken_attempts)?;
             let suspect = matches!(error, Some(crate::LEASE_EXPIRED | crate::HANDLER_PANIC));
             let item = Item {
-                id: row.try_get::<_, &str>(columns.run_name)?.into(),
+                id: row.try_get(columns.run_id)?,
                 lane: asked.lane.clone(),
                 attempts: u32::try_from(attempts).unwrap_or_default(),
                 row: (self.read)(row),
@@ -290,18 +300,30 @@ impl<T> Queue<T> {
         Ok(claim)
     }
 
+    /// Whether a row was taken: true when it is now ours, false when its attempts are used up.
+    fn taken_live(&self, columns: &Columns, row: &Row) -> Result<Option<bool>, Error> {
+        if matches!(self.statements.hold, HoldStatements::Row(_)) {
+            return Ok(row.try_get(columns.taken_live)?);
+        }
+        let (due, turn) = (row.try_get(columns.run_due)?, row.try_get(columns.mine_turn)?);
+        Ok(match (due, turn) {
+            (Some(true), Some::<i64>(_)) => Some(!row.try_get::<_, bool>(columns.run_spent)?),
+            _ => None,
+        })
+    }
+
     /// Holds what a claim took for longer. True when all of it is still ours.
     pub(crate) async fn renew(
         &self,
         pool: &Pool,
         hold: &Hold,
-        rows: &[(usize, Arc<str>)],
+        rows: &[(usize, RowId)],
         lease: Duration,
     ) -> Result<bool, Error> {
         let (client, lease) = (pool.get().await?, milliseconds(lease));
         match &self.statements.hold {
             HoldStatements::Row(texts) => {
-                let ids: Vec<&str> = rows.iter().map(|(_, id)| &**id).collect();
+                let ids: Vec<&RowId> = rows.iter().map(|(_, id)| id).collect();
                 let statement = client.prepare_cached(&texts.renew).await?;
                 let renewed = client.execute(&statement, &[&ids, &hold.token, &lease]).await?;
                 Ok(renewed == ids.len() as u64)
@@ -359,9 +381,8 @@ impl<T> Queue<T> {
             let lane =
                 Lane { tenant: tenant.into(), rank: row.try_get("f_rank")?, key: key.into() };
             let rows = u32::try_from(row.try_get::<_, i64>("f_rows")?).unwrap_or(u32::MAX);
-            let id: Option<&str> = row.try_get("f_id")?;
-            let id = id.map(|id| RowId::new(self.table.id_kind, id));
-            lanes.push((lane, rows, Mark { at: row.try_get("f_at")?, id }));
+            let (at, id) = (row.try_get("f_at")?, row.try_get("f_id")?);
+            lanes.push((lane, rows, Mark { at, id }));
         }
         Ok(Fresh { since: seen, lanes })
     }

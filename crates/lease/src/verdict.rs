@@ -105,7 +105,7 @@ mod tests {
             given.sort_by_key(|(lane, _, _)| *lane);
             let mut rows: Vec<Judged> = given.iter().map(|(lane, number, attempts)| Judged {
                 attempts: *attempts,
-                settle: Settle { ask: *lane, id: "x".into(), outcome: outcome(*number), delay: Duration::ZERO },
+                settle: Settle { ask: *lane, id: crate::RowId::Number(1), outcome: outcome(*number), delay: Duration::ZERO },
             }).collect();
             judge(&mut rows, 10, &Backoff::site(), || 0.0);
             for lane in 0..4 {

@@ -1,12 +1,12 @@
 //! Writing outcomes: again and again until the database has taken them, and counted.
 
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
 use crate::error::Error;
+use crate::id::RowId;
 use crate::queue::Outcome;
 use crate::settle::Settle;
 use crate::store::Hold;
@@ -25,7 +25,7 @@ impl<T, H> Shared<T, H> {
         &self,
         hold: &Hold,
         settles: &[Settle],
-        kept: &[(usize, Arc<str>)],
+        kept: &[(usize, RowId)],
         stop: &watch::Receiver<bool>,
     ) -> bool {
         let queue = self.queue.name;

@@ -26,6 +26,7 @@ impl ByLane<'_> {
         LaneStatements {
             enter: self.enter(),
             renew: self.renew(),
+            complete: self.complete(),
             settle: self.settle(),
             prune: self.prune(),
         }
@@ -65,15 +66,26 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
     /// read, and get the next turn with the ids of the rows. Rows that a lost holder had are counted
     /// an attempt, and those among them that have used theirs up are buried. A row that may not go bars
     /// those behind it. The answer is in no order; in it a barred row looks like one that was taken,
-    /// and it is for the reader to see what is before it.
+    /// and it is for the reader to see what is before it. Every column of the answer is paid for with
+    /// every row: `run_due` is null where the lane is another's, `run_wait_ms` where it has no row.
     pub(super) fn claim(&self) -> String {
         let Table { name, id, status, pending, buried, attempts, due, payload, .. } = self.table;
         let Table { error_code, error_message, .. } = self.table;
         let (lanes, newest, waits) = (self.lanes, self.newest(), self.waits());
         let (asked, of_lane) = (self.table.asked(5), self.table.of_lane());
-        let (order, time, touch) = (self.table.order(), self.table.time(), self.table.touch());
+        let order = self.table.order();
+        let (run_at, place) = match self.table.at {
+            Some(at) => (format!("{at} AS run_at, "), ["run_at", "run_id"].as_slice()),
+            None => (String::new(), ["run_id"].as_slice()),
+        };
+        let place_of = |rows: &str| {
+            let columns: Vec<String> =
+                place.iter().map(|column| format!("{rows}.{column}")).collect();
+            format!("({})", columns.join(", "))
+        };
+        let (place_b, place_w) = (place_of("b"), place_of("w"));
         let spent = format!("{attempts} + 1 >= $4");
-        let mut also = touch;
+        let mut also = self.table.touch();
         if let Some(column) = self.table.last_attempt {
             also += &format!(", {column} = now()");
         }
@@ -91,24 +103,30 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
     turn IS NOT NULL AND (lease_token IS NULL OR lease_expires_at <= now()) AS lane_open
   FROM asked LEFT JOIN LATERAL ({newest}) l ON true
 ), runs AS MATERIALIZED (
-  SELECT r.*, ask_n, lane_open, lane_turn IS NULL AS run_missing
+  SELECT r.*, ask_n::int4
   FROM lane CROSS JOIN LATERAL (
-    SELECT {id} AS run_id, {time} AS run_at, {status} = '{pending}' AND {due} <= now() AS run_due,
+    SELECT {id} AS run_id, {run_at}
+      CASE WHEN lane_open THEN {status} = '{pending}' AND {due} <= now() END AS run_due,
       coalesce({id} = ANY (lane_taken) AND {spent}, false) AS run_spent,
       CASE WHEN {id} = ANY (lane_taken) THEN {attempts} + 1 ELSE {attempts} END AS taken_attempts,
       CASE WHEN {id} = ANY (lane_taken) THEN '{LEASE_EXPIRED}' ELSE {error_code} END AS taken_error,
-      CASE WHEN lane_open AND {due} <= now() THEN 0 ELSE (extract(epoch FROM
-        CASE WHEN lane_open THEN {due} ELSE coalesce(lane_expires, {due}) END - now()) * 1000)::float8
+      CASE WHEN lane_turn IS NULL THEN NULL WHEN lane_open AND {due} <= now() THEN 0
+        ELSE (extract(epoch FROM CASE WHEN lane_open THEN {due} ELSE lane_expires END - now()) * 1000)::float8
       END AS run_wait_ms, {payload}
     FROM {name} WHERE {of_lane}
     ORDER BY {order} LIMIT CASE WHEN lane_open THEN ask_take ELSE 1 END) r
-), barred AS MATERIALIZED (
-  SELECT DISTINCT ON (ask_n) ask_n AS bar_n, run_at AS bar_at, run_id AS bar_id
-  FROM runs WHERE lane_open AND NOT run_due ORDER BY ask_n, run_at, run_id
+), ready AS MATERIALIZED (
+  SELECT ask_n AS want_n, bool_and(run_due) AS all_due, bool_or(run_due) AS some_due,
+    array_agg(run_id) FILTER (WHERE NOT run_spent) AS want_all
+  FROM runs WHERE run_due IS NOT NULL GROUP BY ask_n
 ), wanted AS MATERIALIZED (
-  SELECT ask_n AS want_n, array_agg(run_id) FILTER (WHERE NOT run_spent) AS want_ids
-  FROM runs LEFT JOIN barred ON bar_n = ask_n
-  WHERE lane_open AND (bar_n IS NULL OR (run_at, run_id) < (bar_at, bar_id)) GROUP BY ask_n
+  SELECT want_n, want_all AS want_ids FROM ready WHERE all_due
+  UNION ALL
+  SELECT want_n, want_some FROM ready CROSS JOIN LATERAL (
+    SELECT array_agg(run_id) FILTER (WHERE NOT run_spent) AS want_some, count(*) AS want_rows
+    FROM runs w WHERE w.ask_n = want_n AND NOT EXISTS (
+      SELECT FROM runs b WHERE b.ask_n = want_n AND NOT b.run_due AND {place_b} <= {place_w})) s
+  WHERE some_due AND NOT all_due AND want_rows > 0
 ), locked AS MATERIALIZED (
   SELECT ask_n AS lock_n, ask_tenant, ask_rank, ask_key, lane_turn, want_ids
   FROM lane JOIN wanted ON want_n = ask_n CROSS JOIN LATERAL (
@@ -133,9 +151,10 @@ ORDER BY 1, 2, 3 ON CONFLICT DO NOTHING"
     FROM locked JOIN lane ON ask_n = lock_n) t
   WHERE {id} = lost_id AND {waits}
   RETURNING {spent_now} AS lost_spent
-), counted AS (SELECT count(*) AS lost_rows, count(*) FILTER (WHERE lost_spent) AS lost_spent FROM lost)
-SELECT runs.*, run_id::text AS run_name, counted.*, mine_turn,
-  CASE WHEN run_due AND mine_n IS NOT NULL THEN NOT run_spent END AS taken_live
+), counted AS (
+  SELECT nullif(count(*), 0) AS lost_rows, nullif(count(*) FILTER (WHERE lost_spent), 0) AS lost_spent
+  FROM lost)
+SELECT runs.*, counted.*, mine_turn
 FROM runs LEFT JOIN mine ON mine_n = ask_n CROSS JOIN counted",
             spent_now = format_args!("{attempts} >= $4"),
         )
@@ -171,26 +190,64 @@ FROM held WHERE {fence} AND {QUICK}"
         )
     }
 
-    /// The lanes come first: who has changed the lane row under its token has the lane, and rows of
-    /// no other lane are touched.
-    fn settle(&self) -> String {
-        let Table { name, id, status, buried, due, attempts, .. } = self.table;
-        let Table { error_code, error_message, .. } = self.table;
-        let (lanes, fence, waits) = (self.lanes, self.fence(), self.waits());
-        let (id_type, touch) = (self.table.id_kind.name(), self.table.touch());
-        let held = self.held(2, ", $6::bool[]", ", held_over");
+    /// The lanes that nobody will need again are removed, and `ours` has the numbers of all lanes
+    /// that were still ours: who has changed the lane row under its token has the lane.
+    fn ours(&self) -> String {
+        let (lanes, fence) = (self.lanes, self.fence());
+        format!(
+            "over AS (
+  DELETE FROM {lanes} USING held WHERE held_over AND {fence}
+  RETURNING held_n
+), ours AS MATERIALIZED (
+  SELECT held_n AS our_n FROM freed UNION ALL SELECT held_n FROM over
+)"
+        )
+    }
+
+    /// Ends the rows whose ids are the parameter `ids`, in the lanes of the parameter after it. Mostly
+    /// every lane is still ours; then there is nothing to be looked up.
+    fn end_done(&self, ids: u8) -> String {
+        let Table { name, id, status, .. } = self.table;
+        let (id_type, waits, touch) = (self.table.id_kind.name(), self.waits(), self.table.touch());
         let done_at = self.table.done_at.map(|c| format!(", {c} = now()")).unwrap_or_default();
         let of_done = format!(
-            "{id} = ANY (ARRAY(SELECT done_id::{id_type}
-    FROM unnest($9::text[], $10::int4[]) AS u(done_id, done_n) JOIN ours ON our_n = done_n)) AND {waits}"
+            "{id} = ANY (CASE WHEN (SELECT count(*) FROM ours) = (SELECT count(*) FROM held) THEN ${ids}::{id_type}[]
+    ELSE ARRAY(SELECT done_id FROM unnest(${ids}::{id_type}[], ${lanes}::int4[]) AS u(done_id, done_n)
+      JOIN ours ON our_n = done_n) END) AND {waits}",
+            lanes = ids + 1
         );
-        let done = match self.table.done {
+        match self.table.done {
             None => format!("DELETE FROM {name} WHERE {of_done}"),
             Some(done) => {
                 format!("UPDATE {name} SET {status} = '{done}'{done_at}{touch} WHERE {of_done}")
             }
-        };
-        let mut also = touch;
+        }
+    }
+
+    /// What `settle` does when every row of the claim is delivered, which is nearly always.
+    fn complete(&self) -> String {
+        let (lanes, fence) = (self.lanes, self.fence());
+        let held = self.held(2, ", $6::bool[]", ", held_over");
+        let (ours, done) = (self.ours(), self.end_done(7));
+        format!(
+            "WITH {held}, freed AS (
+  UPDATE {lanes} SET taken = NULL, lease_token = NULL, claimed_by = NULL, lease_expires_at = NULL
+  FROM held WHERE NOT held_over AND {fence}
+  RETURNING held_n
+), {ours}
+{done}"
+        )
+    }
+
+    /// The lanes come first: rows of no lane but ours are touched.
+    fn settle(&self) -> String {
+        let Table { name, id, status, buried, due, attempts, .. } = self.table;
+        let Table { error_code, error_message, .. } = self.table;
+        let (lanes, fence, waits) = (self.lanes, self.fence(), self.waits());
+        let id_type = self.table.id_kind.name();
+        let held = self.held(2, ", $6::bool[]", ", held_over");
+        let (ours, done) = (self.ours(), self.end_done(9));
+        let mut also = self.table.touch();
         if let Some(column) = self.table.last_attempt {
             also += &format!(", {column} = now()");
         }
@@ -205,8 +262,8 @@ FROM held WHERE {fence} AND {QUICK}"
         }
         format!(
             "WITH {held}, kept AS MATERIALIZED (
-  SELECT kept_n, array_agg(kept_id::{id_type}) AS kept_ids
-  FROM unnest($7::text[], $8::int4[]) AS u(kept_id, kept_n) GROUP BY kept_n
+  SELECT kept_n, array_agg(kept_id) AS kept_ids
+  FROM unnest($7::{id_type}[], $8::int4[]) AS u(kept_id, kept_n) GROUP BY kept_n
 ), freed AS (
   UPDATE {lanes} SET taken = kept_ids,
     lease_token = CASE WHEN kept_n IS NOT NULL THEN lease_token END,
@@ -215,22 +272,17 @@ FROM held WHERE {fence} AND {QUICK}"
   FROM held LEFT JOIN kept ON kept_n = held_n
   WHERE NOT held_over AND {fence}
   RETURNING held_n
-), over AS (
-  DELETE FROM {lanes} USING held WHERE held_over AND {fence}
-  RETURNING held_n
-), ours AS MATERIALIZED (
-  SELECT held_n AS our_n FROM freed UNION ALL SELECT held_n FROM over
-), done AS (
+), {ours}, done AS (
   {done}
   RETURNING 1
 ), failed AS (
   UPDATE {name} SET {attempts} = {attempts} + 1, {error_code} = why_code, {error_message} = why_message,
     {status} = CASE WHEN why_delay IS NULL THEN '{buried}' ELSE {status} END,
     {due} = CASE WHEN why_delay IS NULL THEN {due} ELSE now() + why_delay * interval '1 ms' END{also}
-  FROM unnest($11::text[], $12::int4[], $13::int8[], $14::text[], $15::text[], $16::text[])
+  FROM unnest($11::{id_type}[], $12::int4[], $13::int8[], $14::text[], $15::text[], $16::text[])
       AS w(why_id, why_n, why_delay, why_reason, why_code, why_message)
     JOIN ours ON our_n = why_n
-  WHERE {id} = why_id::{id_type} AND {waits}
+  WHERE {id} = why_id AND {waits}
   RETURNING 1
 )
 SELECT (SELECT count(*) FROM done) + (SELECT count(*) FROM failed)

@@ -66,6 +66,9 @@ pub struct LaneStatements {
     pub enter: String,
     /// Holds lanes longer: token, lease in ms, and the lanes: tenants, ranks, keys, turns.
     pub renew: String,
+    /// Rows that are delivered, and the end of the lanes' leases: token; the lanes as below; the ids,
+    /// and for each the number of its lane in that list.
+    pub complete: String,
     /// Outcomes of rows, and the end of the lanes' leases: token; the lanes: tenants, ranks, keys,
     /// turns, whether nobody will need them again. Rows, each with the number of its lane in that list:
     /// that stay held: ids, lanes; that are delivered: ids, lanes; that failed: ids, lanes, delays in ms
@@ -116,8 +119,8 @@ impl Table {
             "asked AS MATERIALIZED (
   SELECT ask_n, ask_tenant::{tenant_type} AS ask_tenant, ask_rank, ask_key::{key_type} AS ask_key,
     coalesce(ask_at, '-infinity'::timestamptz) AS ask_at,
-    coalesce(ask_id, '{least}')::{id_type} AS ask_id, ask_take
-  FROM unnest(${}::text[], ${}::int4[], ${}::text[], ${}::timestamptz[], ${}::text[], ${}::int4[])
+    coalesce(ask_id, '{least}') AS ask_id, ask_take
+  FROM unnest(${}::text[], ${}::int4[], ${}::text[], ${}::timestamptz[], ${}::{id_type}[], ${}::int4[])
     WITH ORDINALITY AS u(ask_tenant, ask_rank, ask_key, ask_at, ask_id, ask_take, ask_n))",
             n(0),
             n(1),
@@ -150,8 +153,8 @@ impl Table {
         let (time, unfinished) = (self.time(), self.unfinished());
         // Without a time the first id is the place; with one, the time before all its ids.
         let first = match self.at {
-            Some(_) => "NULL::text",
-            None => "(array_agg(f_id ORDER BY f_id))[1]::text",
+            Some(_) => format!("NULL::{}", self.id_kind.name()),
+            None => "(array_agg(f_id ORDER BY f_id))[1]".to_owned(),
         };
         format!(
             "WITH recent AS MATERIALIZED (

@@ -100,7 +100,7 @@ impl ByRow<'_> {
   RETURNING {id} AS taken_id, {status} = '{claimed}' AS taken_live, {attempts} AS taken_attempts,
     {error_code} AS taken_error, {payload}
 )
-SELECT ask_n::int8, run_id::text AS run_name, run_at, run_lost,
+SELECT ask_n::int4, run_id, run_at, run_lost,
   CASE WHEN run_n = 1 THEN (extract(epoch FROM run_until - now()) * 1000)::float8 END AS run_wait_ms,
   taken.*
 FROM runs LEFT JOIN taken ON taken_id = run_id"
@@ -120,7 +120,7 @@ FROM runs LEFT JOIN taken ON taken_id = run_id"
         let RowLease { token, .. } = self.lease;
         let (held, id_type) = (self.held(), self.table.id_kind.name());
         format!(
-            "{id} = ANY ($1::text[]::{id_type}[]) AND {token} = $2::uuid
+            "{id} = ANY ($1::{id_type}[]) AND {token} = $2::uuid
   AND CASE WHEN {held} THEN true ELSE false END"
         )
     }
@@ -178,9 +178,9 @@ SELECT count(*) FROM back"
             "UPDATE {name} SET {status} = '{pending}', {let_go}, {attempts} = {attempts} + 1,
   {due} = now() + new_delay * interval '1 ms', {error_code} = new_code,
   {error_message} = new_message{last}
-FROM unnest($1::text[], $3::int8[], $4::text[], $5::text[])
+FROM unnest($1::{id_type}[], $3::int8[], $4::text[], $5::text[])
   AS n(new_id, new_delay, new_code, new_message)
-WHERE {id} = new_id::{id_type} AND {fence}"
+WHERE {id} = new_id AND {fence}"
         )
     }
 
@@ -198,9 +198,9 @@ WHERE {id} = new_id::{id_type} AND {fence}"
         format!(
             "UPDATE {name} SET {status} = '{buried}', {let_go}, {attempts} = {attempts} + 1,
   {error_code} = new_code, {error_message} = new_message{also}
-FROM unnest($1::text[], $3::text[], $4::text[], $5::text[])
+FROM unnest($1::{id_type}[], $3::text[], $4::text[], $5::text[])
   AS n(new_id, new_reason, new_code, new_message)
-WHERE {id} = new_id::{id_type} AND {fence}"
+WHERE {id} = new_id AND {fence}"
         )
     }
 

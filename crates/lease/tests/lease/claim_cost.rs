@@ -48,7 +48,7 @@ fn claim(mark: Option<i64>) -> String {
         ("$6::int4[]", format!("ARRAY[{}]", list("0".to_owned()))),
         ("$7::text[]", keys),
         ("$8::timestamptz[]", format!("ARRAY[{}]::timestamptz[]", list(at))),
-        ("$9::text[]", format!("ARRAY[{}]::text[]", list("NULL".to_owned()))),
+        ("$9::uuid[]", format!("ARRAY[{}]::uuid[]", list("NULL".to_owned()))),
         ("$1::text", "'w'".to_owned()),
         ("$2::uuid", "md5('token')::uuid".to_owned()),
         ("$3::int8", "60000".to_owned()),
@@ -87,8 +87,8 @@ async fn a_completion_reads_its_rows_and_not_its_state() {
     let text = texts
         .complete
         .replace(
-            "$1::text[]",
-            "ARRAY(SELECT md5('claimed' || n)::uuid::text FROM generate_series(1, 50) n)",
+            "$1::uuid[]",
+            "ARRAY(SELECT md5('claimed' || n)::uuid FROM generate_series(1, 50) n)",
         )
         .replace("$2::uuid", "md5('token')::uuid");
     let read = pages(&site, &text).await;

@@ -47,7 +47,7 @@ fn expected(state: &str, action: &str) -> Option<(&'static str, i32, Option<Uuid
         },
         _ if !leased || action.ends_with("others") || action.ends_with("turn") => None,
         "renew" => Some((status, attempts, Some(OURS))),
-        "complete" if waits => Some(("acked", attempts, None)),
+        "complete" | "settle" if waits => Some(("acked", attempts, None)),
         "retry" if waits => Some(("pending", attempts + 1, None)),
         "bury" if waits => Some(("dlq", attempts + 1, None)),
         _ => Some((status, attempts, None)),
@@ -77,16 +77,20 @@ fn texts() -> LaneStatements {
     }
 }
 
-async fn claim(client: &Client, text: &str, worker: &str, token: Uuid) -> Vec<String> {
+async fn claim(client: &Client, text: &str, worker: &str, token: Uuid) -> Vec<Uuid> {
     let Lane { tenant, rank, key } = Lane::new();
     let (lease, limit, takes) = (60_000i64, 10i32, vec![5i32]);
-    let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<String>>) = (vec![None], vec![None]);
+    let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<Uuid>>) = (vec![None], vec![None]);
     let parameters: [&(dyn ToSql + Sync); 10] =
         [&worker, &token, &lease, &limit, &tenant, &rank, &key, &at, &mark, &takes];
     let mut rows = client.query(text, &parameters).await.unwrap();
     rows.sort_by_key(|row| row.get::<_, Timestamp>("run_at"));
-    let taken = rows.iter().filter(|row| row.get::<_, Option<bool>>("taken_live") == Some(true));
-    taken.map(|row| row.get("run_name")).collect()
+    let taken = rows.iter().filter(|row| {
+        row.get::<_, Option<bool>>("run_due") == Some(true)
+            && row.get::<_, Option<i64>>("mine_turn").is_some()
+            && !row.get::<_, bool>("run_spent")
+    });
+    taken.map(|row| row.get("run_id")).collect()
 }
 
 async fn enter(client: &Client) -> u64 {
@@ -100,16 +104,23 @@ async fn settle(
     how: &str,
     token: Uuid,
     turn: i64,
-    ids: &[String],
-    kept: &[String],
+    ids: &[Uuid],
+    kept: &[Uuid],
 ) -> i64 {
     let Lane { tenant, rank, key } = Lane::new();
     let (turns, over) = (vec![turn], vec![false]);
     let of = |hows: &[&str]| if hows.contains(&how) { ids } else { &[] };
-    let (done, failed, untried) = (of(&["complete"]), of(&["retry", "bury"]), of(&["release"]));
-    let lanes = |of: &[String]| vec![1i32; of.len()];
+    let (done, failed, untried) =
+        (of(&["complete", "settle"]), of(&["retry", "bury"]), of(&["release"]));
+    let lanes = |of: &[Uuid]| vec![1i32; of.len()];
     let (kept_lanes, done_lanes, failed_lanes, untried) =
         (lanes(kept), lanes(done), lanes(failed), lanes(untried));
+    if how == "complete" && kept.is_empty() {
+        let parameters: [&(dyn ToSql + Sync); 8] =
+            [&token, &tenant, &rank, &key, &turns, &over, &done, &done_lanes];
+        let ended = client.execute(&texts().complete, &parameters).await.unwrap();
+        return i64::try_from(ended).unwrap();
+    }
     let delays = vec![(how == "retry").then_some(5_000i64); failed.len()];
     let words = vec!["word"; failed.len()];
     let parameters: [&(dyn ToSql + Sync); 17] = [
@@ -138,9 +149,9 @@ async fn act(site: &Site, action: &str, id: Uuid) {
     let Lane { tenant, rank, key } = Lane::new();
     let token = if action.ends_with("others") { OTHERS } else { OURS };
     let turn = if action.ends_with("turn") { TURN - 1 } else { TURN };
-    let ids = vec![id.to_string()];
+    let ids = vec![id];
     let (lease, turns, takes) = (90_000i64, vec![turn], vec![5i32]);
-    let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<String>>) = (vec![None], vec![None]);
+    let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<Uuid>>) = (vec![None], vec![None]);
     let statements = outbox::table(Mode::Lane).statements();
     match action.split(' ').next().unwrap() {
         "claim" => {
@@ -178,7 +189,7 @@ const SEEN: &str = "SELECT concat_ws(' ', status, attempt_count, coalesce(lease_
 async fn every_transition_allowed_and_refused() {
     let site = Site::new(Mode::Lane, "lane_states").await;
     let mut actions = vec!["claim".to_owned()];
-    for action in ["renew", "complete", "retry", "bury", "release", "abandon"] {
+    for action in ["renew", "complete", "settle", "retry", "bury", "release", "abandon"] {
         actions.push(action.to_owned());
         actions.push(format!("{action} others"));
         if action != "abandon" {
@@ -246,11 +257,11 @@ async fn every_transition_allowed_and_refused() {
     }
 }
 
-async fn three_rows(site: &Site) -> Vec<String> {
+async fn three_rows(site: &Site) -> Vec<Uuid> {
     site.add("t", "d", 0..3).await;
     enter(&site.client).await;
     let ids = "SELECT string_agg(id::text, ' ' ORDER BY occurred_at) FROM sync_outbox";
-    text(site, ids).await.split(' ').map(str::to_owned).collect()
+    text(site, ids).await.split(' ').map(|id| id.parse().unwrap()).collect()
 }
 
 /// A claim that looked before another finished the lane's rows must not hand them out again.
@@ -281,7 +292,7 @@ async fn a_claim_that_looked_too_early_takes_nothing() {
         }
         site.client.batch_execute("SELECT pg_advisory_unlock(1)").await.unwrap();
         let taken = tokio::time::timeout(LONG, late).await.unwrap().unwrap();
-        assert_eq!(taken, Vec::<String>::new());
+        assert_eq!(taken, Vec::<Uuid>::new());
         assert_eq!(
             site.number("SELECT count(*) FROM sync_lane WHERE lease_token IS NOT NULL").await,
             0
@@ -300,11 +311,11 @@ async fn a_lane_that_was_made_twice_is_claimed_once() {
     let stray =
         "INSERT INTO sync_lane (tenant_id, rank, key) SELECT tenant_id, rank, key FROM sync_lane";
     site.client.batch_execute(stray).await.unwrap();
-    assert_eq!(claim(&site.client, &statement, "second", OTHERS).await, Vec::<String>::new());
+    assert_eq!(claim(&site.client, &statement, "second", OTHERS).await, Vec::<Uuid>::new());
     assert_eq!(settle(&site.client, "complete", OURS, 1, &ids[..2], &ids[2..]).await, 2);
     // One row stays held, and with it the lane.
     assert_eq!(site.held_by("first").await, 1);
-    assert_eq!(claim(&site.client, &statement, "second", OTHERS).await, Vec::<String>::new());
+    assert_eq!(claim(&site.client, &statement, "second", OTHERS).await, Vec::<Uuid>::new());
     assert_eq!(settle(&site.client, "release", OURS, 1, &ids[2..], &[]).await, 1);
     assert_eq!(claim(&site.client, &statement, "second", OTHERS).await, ids[2..]);
 }
@@ -328,11 +339,10 @@ async fn idle_lanes_are_removed_and_busy_ones_stay() {
 async fn a_row_that_is_not_due_bars_those_behind_it() {
     let site = Site::new(Mode::Lane, "lane_bar").await;
     let ids = three_rows(&site).await;
-    let later =
-        "UPDATE sync_outbox SET next_attempt_at = now() + interval '1 h' WHERE id::text = $1";
+    let later = "UPDATE sync_outbox SET next_attempt_at = now() + interval '1 h' WHERE id = $1";
     assert_eq!(site.client.execute(later, &[&ids[1]]).await.unwrap(), 1);
     let statement = outbox::table(Mode::Lane).statements().claim;
     claim(&site.client, &statement, "first", OURS).await;
     let taken = text(&site, "SELECT array_to_string(taken, ' ') FROM sync_lane").await;
-    assert_eq!(taken, ids[0]);
+    assert_eq!(taken, ids[0].to_string());
 }

@@ -41,7 +41,7 @@ async fn many_workers_hold_no_row_together_and_deliver_it_once(mode: Mode) {
         site.add("t", &format!("d{device}"), 0..70).await;
     }
     site.add_with("t", None, 0, 0..200).await;
-    let holding: Arc<Mutex<HashSet<Arc<str>>>> = Arc::default();
+    let holding: Arc<Mutex<HashSet<lease::RowId>>> = Arc::default();
     let delivered = Delivered::default();
     let workers: Vec<Worker> = (0..5)
         .map(|n| {
@@ -49,7 +49,7 @@ async fn many_workers_hold_no_row_together_and_deliver_it_once(mode: Mode) {
             let handler = script(move |batch| {
                 let (holding, to) = (holding.clone(), to.clone());
                 async move {
-                    let ids: Vec<Arc<str>> =
+                    let ids: Vec<lease::RowId> =
                         batch.items.iter().map(|item| item.id.clone()).collect();
                     for id in &ids {
                         assert!(holding.lock().unwrap().insert(id.clone()), "held by two");

@@ -69,6 +69,13 @@ where
     Script(Box::new(move |batch| Box::pin(work(batch))))
 }
 
+fn row_id(id: &lease::RowId) -> Uuid {
+    match id {
+        lease::RowId::Uuid(id) => *id,
+        other => panic!("{other} is no uuid"),
+    }
+}
+
 /// What was delivered, in order.
 #[derive(Clone, Default)]
 pub(crate) struct Delivered(Arc<Mutex<Vec<(Uuid, Event)>>>);
@@ -76,7 +83,7 @@ pub(crate) struct Delivered(Arc<Mutex<Vec<(Uuid, Event)>>>);
 impl Delivered {
     pub(crate) fn add(&self, batch: &Batch<Event>) {
         let mut list = self.0.lock().unwrap();
-        list.extend(batch.items.iter().map(|item| (item.id.parse().unwrap(), item.row.clone())));
+        list.extend(batch.items.iter().map(|item| (row_id(&item.id), item.row.clone())));
     }
 
     pub(crate) fn list(&self) -> Vec<(Uuid, Event)> {

@@ -54,11 +54,11 @@ async fn act(site: &Site, action: &str, id: Uuid) {
     let texts = outbox::table(Mode::Row).statements();
     let HoldStatements::Row(row) = &texts.hold else { panic!("no row has a lease") };
     let token = if action.ends_with("others") { OTHERS } else { OURS };
-    let ids = vec![id.to_string()];
+    let ids = vec![id];
     let word = vec!["word".to_owned()];
     let (tenant, key) = (vec![name("t").to_string()], vec![name("d").to_string()]);
     let (ranks, takes, lease, limit) = (vec![0i32], vec![5i32], 60_000i64, 10i32);
-    let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<String>>) = (vec![None], vec![None]);
+    let (at, mark): (Vec<Option<Timestamp>>, Vec<Option<Uuid>>) = (vec![None], vec![None]);
     let (delays, worker) = (vec![5_000i64], "w".to_owned());
     let claim: [&(dyn ToSql + Sync); 10] =
         [&"new", &OTHERS, &lease, &limit, &tenant, &ranks, &key, &at, &mark, &takes];
