@@ -140,11 +140,10 @@ impl Site {
     /// Rows a second of the engine: `drained` of a backlog of `backlog`.
     async fn drain(&self, backlog: u64, drained: u64) -> Result<f64> {
         self.fill(backlog).await?;
-        let pool = pg::Pool::new(&self.address)?;
         let mut options = Options::new("bench");
         (options.batch, options.slots) = (BATCH, SLOTS);
         let start = Instant::now();
-        let worker = Worker::start(&self.address, pool, self.outbox.queue(), Nothing, options)?;
+        let worker = Worker::start(&self.address, self.outbox.queue(), Nothing, options)?;
         while worker.counts().done < drained {
             ensure!(start.elapsed() < TOO_LONG, "{} of {drained} drained", worker.counts().done);
             tokio::time::sleep(Duration::from_millis(1)).await;

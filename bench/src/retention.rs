@@ -51,11 +51,11 @@ pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
 fn measure(place: &Place, runtime: &Runtime, server: &Postgres) -> Result<Vec<Row>> {
     let site = runtime.block_on(Site::prepare(server))?;
     place.say(NAME, "writing rows that were acked long ago");
-    let acked = runtime.block_on(site.fill())?;
+    let acked = runtime.block_on(site.fill(ACKED, FILL_FOR))?;
     place.say(NAME, &format!("{acked} of {ACKED} acked rows, as many as fit the time"));
     let (during, without) = interleaved(
         ROUNDS,
-        || runtime.block_on(site.drain_during_retention()),
+        || runtime.block_on(site.drain_during_retention(acked)),
         || runtime.block_on(site.drain()),
     )?;
     let name = format!("{NAME}/during_retention_beside_without");
@@ -91,10 +91,10 @@ impl Site {
         Ok(Site { client: pg::connect(&address).await?, address, retention })
     }
 
-    /// Writes acked rows; returns how many.
-    async fn fill(&self) -> Result<i64> {
-        let (start, mut acked) = (Instant::now(), 0);
-        while acked < ACKED && start.elapsed() < FILL_FOR {
+    /// Writes acked rows until there are so many, or for so long; returns how many there are.
+    async fn fill(&self, wanted: i64, at_most: Duration) -> Result<i64> {
+        let (start, mut acked) = (Instant::now(), self.acked().await?);
+        while acked < wanted && start.elapsed() < at_most {
             self.client.execute(FILL_ACKED, &[&CHUNK]).await?;
             acked += CHUNK;
         }
@@ -110,11 +110,10 @@ impl Site {
     }
 
     async fn drain_now(&self) -> Result<f64> {
-        let pool = pg::Pool::new(&self.address)?;
         let mut options = Options::new("bench");
         (options.batch, options.slots) = (BATCH, SLOTS);
         let start = Instant::now();
-        let worker = Worker::start(&self.address, pool, SYNC.queue(), Nothing, options)?;
+        let worker = Worker::start(&self.address, SYNC.queue(), Nothing, options)?;
         while worker.counts().done < ROWS {
             ensure!(start.elapsed() < TOO_LONG, "{} of {ROWS} drained", worker.counts().done);
             tokio::time::sleep(Duration::from_millis(1)).await;
@@ -125,7 +124,9 @@ impl Site {
     }
 
     /// The same, while retention is at work from before the first claim until after the last.
-    async fn drain_during_retention(&self) -> Result<f64> {
+    /// What earlier turns have removed of the `acked` rows is there again first.
+    async fn drain_during_retention(&self, acked: i64) -> Result<f64> {
+        self.fill(acked, TOO_LONG).await?;
         self.client.execute(SYNC.fill, &[&i64::try_from(ROWS)?]).await?;
         self.client.batch_execute("CHECKPOINT").await?;
         let (began, mut has_begun) = tokio::sync::mpsc::channel(1);

@@ -158,6 +158,12 @@ pub(crate) async fn said(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|stop| *stop).await;
 }
 
+/// How the engine's statements are planned. A queue's statistics are never up to date: after a quiet
+/// time they say that nothing waits, and with nothing waiting every way to find the first row looks
+/// alike, also the one that reads all rows and sorts them. The lane index has them in order, so
+/// sorting is never the better way. Nor is compiling a statement that runs for a millisecond.
+pub const PLANNER: &[(&str, &str)] = &[("enable_sort", "off"), ("jit", "off")];
+
 /// A running worker. Dropping it is like a crash: what it holds is taken over when its lease ends.
 pub struct Worker {
     desk: Arc<Desk>,
@@ -166,13 +172,12 @@ pub struct Worker {
 }
 
 impl Worker {
-    /// Starts a worker. `address` is for the connection that listens; everything else uses `pool`,
-    /// of which it takes up to one connection per slot and one more.
+    /// Starts a worker. `address` says how to reach the database; the worker takes up to one
+    /// connection for each slot, one more for looking, and one for listening.
     ///
     /// The database need not be there yet.
     pub fn start<T, H>(
         address: &pg::Options,
-        pool: Pool,
         queue: Queue<T>,
         handler: H,
         options: Options,
@@ -182,6 +187,11 @@ impl Worker {
         H: Handler<T>,
     {
         options.check()?;
+        let pool = Pool::new(&pg::Options {
+            max_connections: options.slots + 1,
+            settings: PLANNER,
+            ..address.clone()
+        })?;
         let desk = Arc::new(Desk {
             lanes: Mutex::new(Lanes::new(options.max_lanes, options.slots)),
             breakers: Mutex::default(),

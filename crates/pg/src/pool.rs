@@ -34,6 +34,8 @@ pub struct Options {
     pub statement_timeout: Option<Duration>,
     /// The name the server shows for these connections.
     pub application_name: String,
+    /// Further settings of the server for these connections, by name.
+    pub settings: &'static [(&'static str, &'static str)],
     /// PEM certificates to trust. When set, a connection over TCP must use TLS and the server's
     /// certificate must match its name; when not, TLS is not used.
     pub ca_file: Option<PathBuf>,
@@ -48,6 +50,7 @@ impl Options {
             connect_timeout: Duration::from_secs(5),
             statement_timeout: None,
             application_name: "holdfast".to_owned(),
+            settings: &[],
             ca_file: None,
         }
     }
@@ -62,9 +65,14 @@ impl Options {
             .keepalives_idle(PEER_SILENCE)
             .keepalives_interval(PROBE_EVERY)
             .keepalives_retries(PROBES);
+        let mut options = config.get_options().unwrap_or_default().to_owned();
         if let Some(limit) = self.statement_timeout {
-            let given = config.get_options().unwrap_or_default();
-            let options = format!("{given} -c statement_timeout={}", limit.as_millis());
+            options += &format!(" -c statement_timeout={}", limit.as_millis());
+        }
+        for (name, value) in self.settings {
+            options += &format!(" -c {name}={value}");
+        }
+        if !options.is_empty() {
             config.options(options.trim());
         }
         let tls = match (&self.ca_file, config.get_ssl_mode()) {
@@ -92,6 +100,7 @@ impl std::fmt::Debug for Options {
             .field("connect_timeout", &self.connect_timeout)
             .field("statement_timeout", &self.statement_timeout)
             .field("application_name", &self.application_name)
+            .field("settings", &self.settings)
             .field("ca_file", &self.ca_file)
             .finish_non_exhaustive()
     }

@@ -36,8 +36,8 @@ pub use redrive::{DeadLetter, MAX_REDRIVE, Redriven, Selection, dead_letters, re
 
 /// How often the table is looked at, at the least.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
-/// Connections beside those of the slots: finding work, and the look.
-const MORE_CONNECTIONS: usize = 2;
+/// Connections of the look; the engine has its own.
+const LOOK_CONNECTIONS: usize = 2;
 /// What a stop may take beyond the grace, to write what became of the last rows.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 
@@ -72,7 +72,7 @@ impl Relay {
     pub fn start(parts: Parts) -> Result<Relay, lease::Error> {
         let Parts { database, config, stop_grace, publisher, routes, metrics, readiness } = parts;
         let database = pg::Options {
-            max_connections: config.slots + MORE_CONNECTIONS,
+            max_connections: LOOK_CONNECTIONS,
             application_name: "holdfast-relay".to_owned(),
             ..database
         };
@@ -91,7 +91,7 @@ impl Relay {
             ..Options::new(name())
         };
         let deliver = Deliver { publisher, routes, trouble: trouble.clone() };
-        let worker = Worker::start(&database, pool.clone(), outbox::queue(), deliver, options)?;
+        let worker = Worker::start(&database, outbox::queue(), deliver, options)?;
         let worker = Arc::new(worker);
         let looker = Looker {
             worker: Arc::clone(&worker),

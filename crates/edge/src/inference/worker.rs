@@ -29,8 +29,8 @@ const LEASE: Duration = Duration::from_secs(60);
 const STOP_GRACE: Duration = Duration::from_secs(5);
 /// Added to every wait after a failure, so that retries spread.
 const JITTER: Duration = Duration::from_secs(1);
-/// The most connections beside one for each slot: the engine's own, and one to spare.
-const MORE_CONNECTIONS: usize = 2;
+/// The most connections beside one for each handler; the engine has its own.
+const MORE_CONNECTIONS: usize = 1;
 
 /// The largest image; each slot holds one in memory while it fetches it.
 const MAX_IMAGE_BYTES: u64 = 64 << 20;
@@ -69,8 +69,7 @@ impl Evaluator {
             Error::new("inference.command", problem)
         })?;
         let database = pg::Options {
-            // A slot's handler asks while the engine renews its lease.
-            max_connections: 2 * config.workers + MORE_CONNECTIONS,
+            max_connections: config.workers + MORE_CONNECTIONS,
             application_name: "holdfast-inference".to_owned(),
             ..database.clone()
         };
@@ -90,8 +89,8 @@ impl Evaluator {
             stop_grace: STOP_GRACE,
             ..Options::new(format!("{replica}/inference"))
         };
-        let model = Model { pool: pool.clone(), config: config.clone(), bucket };
-        let worker = Worker::start(&database, pool, jobs::queue(), model, options)
+        let model = Model { pool, config: config.clone(), bucket };
+        let worker = Worker::start(&database, jobs::queue(), model, options)
             .map_err(|error| Error::new("inference.workers", error))?;
         tracing::info!(workers = config.workers, "inference worker started");
         Ok(Evaluator { worker })

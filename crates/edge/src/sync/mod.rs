@@ -89,7 +89,7 @@ impl Forwarder {
             problem: error.to_string(),
         };
         let database = pg::Options {
-            max_connections: Part::ALL.len() * (config.workers + 1) + MORE_CONNECTIONS,
+            max_connections: Part::ALL.len() * config.workers + MORE_CONNECTIONS,
             application_name: "holdfast-sync".to_owned(),
             ..database.clone()
         };
@@ -126,7 +126,7 @@ impl Forwarder {
                 backlog_share: config.backlog_share,
                 places: Arc::clone(&places),
             };
-            let worker = Worker::start(&database, pool.clone(), part.queue(), sender, options)
+            let worker = Worker::start(&database, part.queue(), sender, options)
                 .map_err(|error| refuse(&error))?;
             workers.push(worker);
         }

@@ -3,7 +3,7 @@
 //! Pages, not times: a busy machine does not change them.
 
 use crate::outbox;
-use crate::site::{Mode, Site, name};
+use crate::site::{Mode, Site, name, script};
 
 const LANES: i32 = 10;
 
@@ -18,24 +18,35 @@ async fn pages(site: &Site, query: &str) -> i64 {
 }
 
 async fn fill(site: &Site, rows: i64, status: &str) {
-    let held = if status == "claimed" {
-        ("'w'", "now()", "md5('token')::uuid")
-    } else {
-        ("NULL", "NULL::timestamptz", "NULL::uuid")
-    };
-    let text = format!(
-        "INSERT INTO sync_outbox (id, tenant_id, device_id, event_type, occurred_at, payload_json,
-           status, claimed_by, claimed_at, lease_expires_at, lease_token)
-         SELECT md5('{status}' || n)::uuid, '{}', md5('d' || n % {LANES})::uuid, 'e',
-           '2026-01-01'::timestamptz + n * interval '1 ms', '{{}}', '{status}', {}, {}, {} + interval '1 h', {}
-         FROM generate_series(1, {rows}) n",
-        name("t"), held.0, held.1, held.1, held.2
-    );
-    site.client.batch_execute(&text).await.unwrap();
+    fill_unseen(site, rows, status).await;
     site.client.batch_execute("ANALYZE sync_outbox").await.unwrap();
 }
 
+/// Without new statistics.
+async fn fill_unseen(site: &Site, rows: i64, status: &str) {
+    let (columns, values) = if status == "claimed" {
+        (
+            ", claimed_by, claimed_at, lease_expires_at, lease_token",
+            ", 'w', now(), now() + interval '1 h', md5('token')::uuid",
+        )
+    } else {
+        ("", "")
+    };
+    let text = format!(
+        "INSERT INTO sync_outbox (id, tenant_id, device_id, event_type, occurred_at, payload_json, status{columns})
+         SELECT md5('{status}' || n)::uuid, '{}', md5('d' || n % {LANES})::uuid, 'e',
+           '2026-01-01'::timestamptz + n * interval '1 ms', '{{}}', '{status}'{values}
+         FROM generate_series(1, {rows}) n",
+        name("t")
+    );
+    site.client.batch_execute(&text).await.unwrap();
+}
+
 fn claim(mark: Option<i64>) -> String {
+    with_values(outbox::table(Mode::Row).statements().claim, mark)
+}
+
+fn with_values(claim: String, mark: Option<i64>) -> String {
     let list = |entry: String| vec![entry; usize::try_from(LANES).unwrap()].join(",");
     let keys =
         format!("(ARRAY(SELECT md5('d' || n)::uuid::text FROM generate_series(0, {LANES} - 1) n))");
@@ -54,9 +65,7 @@ fn claim(mark: Option<i64>) -> String {
         ("$3::int8", "60000".to_owned()),
         ("$4", "10".to_owned()),
     ];
-    values.iter().fold(outbox::table(Mode::Row).statements().claim, |text, (name, value)| {
-        text.replace(name, value)
-    })
+    values.iter().fold(claim, |text, (name, value)| text.replace(name, value))
 }
 
 #[tokio::test]
@@ -117,4 +126,50 @@ async fn an_old_snapshot_does_not_slow_a_claim_that_knows_its_place() {
         "the snapshot held nothing up ({unmarked} pages): this test proves nothing"
     );
     old.batch_execute("COMMIT").await.unwrap();
+}
+
+/// After a quiet time the statistics say that nothing waits. Then comes a backlog.
+#[tokio::test]
+async fn statistics_of_a_quiet_time_slow_nothing() {
+    for mode in [Mode::Row, Mode::Lane] {
+        let site = Site::new(mode, "quiet").await;
+        fill(&site, 20_000, "acked").await;
+        fill_unseen(&site, 10_000, "pending").await;
+        for (name, value) in lease::PLANNER {
+            site.client.batch_execute(&format!("SET {name} = {value}")).await.unwrap();
+        }
+        let texts = outbox::table(mode).statements();
+        let none = "'00000000-0000-0000-0000-000000000000'";
+        let sweep = texts
+            .sweep
+            .replace("$1::text", none)
+            .replace("$2::int4", "-1")
+            .replace("$3::text", none)
+            .replace("$4::int4", "1000")
+            .replace("$5::int4", "1000");
+        let swept = pages(&site, &sweep).await;
+        assert!(swept < 200, "{swept} pages to find {LANES} lanes");
+        let claimed = pages(&site, &with_values(texts.claim, None)).await;
+        assert!(claimed < 2_000, "{claimed} pages for a claim");
+    }
+}
+
+/// Who sorts has not been told how to plan.
+#[tokio::test]
+async fn the_engine_plans_its_statements_so() {
+    let site = Site::new(Mode::Row, "planner").await;
+    let noted = "CREATE TABLE noted (name text, value text);
+        CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+          INSERT INTO noted SELECT name, setting FROM pg_settings WHERE name IN ('enable_sort', 'jit');
+          RETURN NEW; END $$;
+        CREATE TRIGGER note BEFORE UPDATE ON sync_outbox FOR EACH ROW EXECUTE FUNCTION note()";
+    site.client.batch_execute(noted).await.unwrap();
+    site.add("t", "d", 0..1).await;
+    let done = script(async |batch| lease::Verdict::all_done(&batch));
+    let worker = site.start(done, site.options("w"));
+    site.until_acked(1).await;
+    worker.stop().await;
+    let settings = "SELECT string_agg(DISTINCT name || ' ' || value, ', ') FROM noted";
+    let settings: String = site.client.query_one(settings, &[]).await.unwrap().get(0);
+    assert_eq!(settings, "enable_sort off, jit off");
 }

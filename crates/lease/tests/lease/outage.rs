@@ -85,8 +85,7 @@ async fn one_destination_down_does_not_stop_another(mode: Mode) {
     });
     let mut options = site.options("w");
     options.slots = 1;
-    let worker =
-        lease::Worker::start(&site.address, site.pool.clone(), queue, handler, options).unwrap();
+    let worker = lease::Worker::start(&site.address, queue, handler, options).unwrap();
     site.until_acked(50).await;
     site.until("SELECT count(*) FROM sync_outbox WHERE status = 'pending'", 50).await;
     assert_eq!(probes.load(Ordering::Relaxed), 1);

@@ -96,7 +96,7 @@ async fn the_other_shape_works_with_the_same_engine() {
         Queue::new("scada", table(), |row| row.try_get("event_type").map_err(|e| e.to_string()));
     let mut options = site.options("w");
     options.backoff = Backoff::Schedule(vec![std::time::Duration::from_millis(1)]);
-    let worker = Worker::start(&site.address, site.pool.clone(), queue, Broker, options).unwrap();
+    let worker = Worker::start(&site.address, queue, Broker, options).unwrap();
     site.until(
         "SELECT count(*) FROM outbox_events WHERE status = 'SENT' AND sent_at IS NOT NULL
         AND locked_by IS NULL AND retry_count = 1",

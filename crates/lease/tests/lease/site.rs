@@ -134,7 +134,6 @@ async fn by_lane(url: String) -> Result<(), pg::Error> {
 pub(crate) struct Site {
     pub(crate) mode: Mode,
     pub(crate) address: pg::Options,
-    pub(crate) pool: pg::Pool,
     pub(crate) client: Client,
     _database: Option<Database>,
 }
@@ -163,9 +162,8 @@ impl Site {
         let mut address = pg::Options::new(url);
         address.max_connections = 12;
         address.connect_timeout = Duration::from_secs(30);
-        let pool = pg::Pool::new(&address).unwrap();
         let client = pg::connect(&address).await.unwrap();
-        Site { mode, address, pool, client, _database: database }
+        Site { mode, address, client, _database: database }
     }
 
     /// Options for tests: quick to try again, small batches.
@@ -187,7 +185,7 @@ impl Site {
 
     pub(crate) fn start(&self, handler: Script, options: Options) -> Worker {
         let queue = outbox::queue(self.mode, "test");
-        Worker::start(&self.address, self.pool.clone(), queue, handler, options).unwrap()
+        Worker::start(&self.address, queue, handler, options).unwrap()
     }
 
     /// Adds rows `from..to` of a device, in order.

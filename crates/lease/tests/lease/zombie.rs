@@ -32,9 +32,7 @@ async fn worker_process() {
         tokio::task::spawn_blocking(line).await.unwrap().unwrap();
         Verdict::all_done(&batch)
     });
-    let pool = pg::Pool::new(&address).unwrap();
-    let worker =
-        Worker::start(&address, pool, outbox::queue(mode, "worker"), hold, options).unwrap();
+    let worker = Worker::start(&address, outbox::queue(mode, "worker"), hold, options).unwrap();
     testkit::eventually(LONG, "an outcome", async || {
         worker.counts().done + worker.counts().fenced > 0
     })

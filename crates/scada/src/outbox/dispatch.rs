@@ -9,8 +9,6 @@ use lease::{Batch, Counts, Handler, Options, Outcome, Queue, Sent, Verdict, Work
 
 use super::table;
 
-/// Connections beside those of the slots.
-const MORE_CONNECTIONS: usize = 2;
 /// A fault of ours is mended by a person, so there is no hurry to look again.
 const OUR_PAUSE: Duration = Duration::from_secs(5);
 
@@ -72,7 +70,6 @@ impl Dispatcher {
         queue: Queue<Message>,
     ) -> Result<Dispatcher, lease::Error> {
         let database = pg::Options {
-            max_connections: settings.slots + MORE_CONNECTIONS,
             application_name: "holdfast-scada-dispatcher".to_owned(),
             ..database.clone()
         };
@@ -91,9 +88,8 @@ impl Dispatcher {
             sweep: settings.recovery,
             ..Options::new(settings.instance.clone())
         };
-        let pool = pg::Pool::new(&database)?;
         let deliver = Deliver { publisher };
-        Ok(Dispatcher { worker: Worker::start(&database, pool, queue, deliver, options)? })
+        Ok(Dispatcher { worker: Worker::start(&database, queue, deliver, options)? })
     }
 
     /// What it has done so far, in rows.

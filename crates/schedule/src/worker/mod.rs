@@ -22,8 +22,8 @@ pub use finalize::finalize;
 pub use record::{RecordError, Recorded, record};
 pub use table::{Claimed, table};
 
-/// Connections beside those of the slots: each slot may need one for its session and one for its lease.
-const MORE_CONNECTIONS: usize = 3;
+/// Connections beside one for each slot; the engine has its own.
+const MORE_CONNECTIONS: usize = 2;
 /// A fault of ours is mended by a person, so there is no hurry to look again.
 const OUR_PAUSE: Duration = Duration::from_secs(5);
 /// How often a transaction that another was in the way of is run again at once.
@@ -92,7 +92,7 @@ impl Worker {
         extract: E,
     ) -> Result<Worker, lease::Error> {
         let database = pg::Options {
-            max_connections: 2 * settings.slots + MORE_CONNECTIONS,
+            max_connections: settings.slots + MORE_CONNECTIONS,
             application_name: "holdfast-schedule-worker".to_owned(),
             ..database.clone()
         };
@@ -111,8 +111,7 @@ impl Worker {
         };
         let process =
             Process { pool: pool.clone(), extract, min_confidence: settings.min_confidence };
-        let worker =
-            lease::Worker::start(&database, pool.clone(), table::queue(), process, options)?;
+        let worker = lease::Worker::start(&database, table::queue(), process, options)?;
         let finalizer = Finalizer::start(pool, settings.poll, settings.idle_timeout);
         Ok(Worker { worker, finalizer })
     }
