@@ -77,11 +77,12 @@ pub struct Table {
     pub id: &'static str,
     /// The type of `id`.
     pub id_kind: Kind,
-    /// Whose row it is; a constant of the right type where there are no tenants.
+    /// Whose row it is. Where there are no tenants a constant, but made of a column, as in
+    /// `(0 * length(kind))`: one that is not would be no condition of the index.
     pub tenant: &'static str,
     /// The type of `tenant`.
     pub tenant_kind: Kind,
-    /// An `integer`, lower first: `(-priority)`, or a constant.
+    /// An `integer`, lower first: `(-priority)`, or a constant made of a column.
     pub rank: &'static str,
     /// The ordering key, and the row's id for a row that has none.
     pub key: &'static str,

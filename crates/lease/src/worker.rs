@@ -162,7 +162,8 @@ pub(crate) async fn said(stop: &mut watch::Receiver<bool>) {
 /// time they say that nothing waits, and with nothing waiting every way to find the first row looks
 /// alike, also the one that reads all rows and sorts them. The lane index has them in order, so
 /// sorting is never the better way. Nor is compiling a statement that runs for a millisecond.
-pub const PLANNER: &[(&str, &str)] = &[("enable_sort", "off"), ("jit", "off")];
+pub const PLANNER: &[(&str, &str)] =
+    &[("enable_sort", "off"), ("enable_incremental_sort", "off"), ("jit", "off")];
 
 /// A running worker. Dropping it is like a crash: what it holds is taken over when its lease ends.
 pub struct Worker {

@@ -143,6 +143,6 @@ pub(super) async fn stored(historian: &Client) -> Result<Stored, tokio_postgres:
 
 /// What waits in the nodes' outbox.
 pub(super) async fn waiting(node: &Client) -> Result<i64, tokio_postgres::Error> {
-    let query = "SELECT count(*) FROM outbox_events WHERE status IN ('PENDING', 'IN_PROGRESS')";
+    let query = "SELECT count(*) FROM outbox_events WHERE NOT finished";
     Ok(node.query_one(query, &[]).await?.get(0))
 }

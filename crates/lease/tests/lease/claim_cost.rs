@@ -160,7 +160,7 @@ async fn the_engine_plans_its_statements_so() {
     let site = Site::new(Mode::Row, "planner").await;
     let noted = "CREATE TABLE noted (name text, value text);
         CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
-          INSERT INTO noted SELECT name, setting FROM pg_settings WHERE name IN ('enable_sort', 'jit');
+          INSERT INTO noted SELECT name, setting FROM pg_settings WHERE name IN ('enable_sort', 'enable_incremental_sort', 'jit');
           RETURN NEW; END $$;
         CREATE TRIGGER note BEFORE UPDATE ON sync_outbox FOR EACH ROW EXECUTE FUNCTION note()";
     site.client.batch_execute(noted).await.unwrap();
@@ -171,5 +171,5 @@ async fn the_engine_plans_its_statements_so() {
     worker.stop().await;
     let settings = "SELECT string_agg(DISTINCT name || ' ' || value, ', ') FROM noted";
     let settings: String = site.client.query_one(settings, &[]).await.unwrap().get(0);
-    assert_eq!(settings, "enable_sort off, jit off");
+    assert_eq!(settings, "enable_incremental_sort off, enable_sort off, jit off");
 }

@@ -9,7 +9,7 @@ pub const MAX_REDRIVEN: i64 = 10_000;
 const REDRIVE: &str = "UPDATE outbox_events SET status = 'PENDING', retry_count = 0, available_at = now(),
     failed_at = NULL, failed_reason = NULL
 WHERE id = ANY(ARRAY(
-    SELECT id FROM outbox_events WHERE status = 'FAILED' AND (cardinality($1::uuid[]) = 0 OR id = ANY($1))
+    SELECT id FROM outbox_events WHERE failed_at IS NOT NULL AND status = 'FAILED' AND (cardinality($1::uuid[]) = 0 OR id = ANY($1))
     ORDER BY created_at, id LIMIT $2 FOR UPDATE)) AND status = 'FAILED'
 RETURNING id";
 

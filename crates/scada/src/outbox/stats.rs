@@ -16,14 +16,14 @@ FROM outbox_events";
 /// The same without reading every row, whatever the backlog: counts up to a limit, the oldest from the rows that were due first, and
 /// what was sent by the planner's estimate of the table.
 const GLANCE: &str = "SELECT
-    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE status = 'PENDING' LIMIT $1) n) AS pending,
-    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE status = 'IN_PROGRESS' LIMIT $1) n) AS in_progress,
-    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE status = 'FAILED' LIMIT $1) n) AS failed,
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE NOT finished AND status = 'PENDING' LIMIT $1) n) AS pending,
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE NOT finished AND status = 'IN_PROGRESS' LIMIT $1) n) AS in_progress,
+    (SELECT count(*) FROM (SELECT FROM outbox_events WHERE failed_at IS NOT NULL AND status = 'FAILED' LIMIT $1) n) AS failed,
     (SELECT greatest(reltuples, 0)::int8 FROM pg_class WHERE oid = 'outbox_events'::regclass) AS sent,
     (SELECT coalesce(extract(epoch FROM now() - min(created_at)) * 1000, 0)::float8 FROM
-        (SELECT created_at FROM outbox_events WHERE status = 'PENDING' ORDER BY available_at LIMIT $2) n) AS oldest_ms,
+        (SELECT created_at FROM outbox_events WHERE NOT finished AND status = 'PENDING' ORDER BY available_at LIMIT $2) n) AS oldest_ms,
     (SELECT coalesce(extract(epoch FROM now() - min(locked_at)) * 1000, 0)::float8
-        FROM outbox_events WHERE status = 'IN_PROGRESS') AS held_ms";
+        FROM outbox_events WHERE NOT finished AND status = 'IN_PROGRESS') AS held_ms";
 
 /// The most rows of a state that are counted at a glance.
 const COUNTED: i64 = 1_000_000;
