@@ -1,4 +1,4 @@
-//! The loop: take a batch, judge it, store it, acknowledge.
+//! The loop: take a batch, judge it, store it, acknowledge; and while one is stored, take and judge the next.
 //!
 //! Promises: the acknowledgement follows the commit. An outage of the database holds the batch, with a pause that grows, and costs no
 //! message an attempt. When Postgres refuses values the batch is halved until the one event is found; that one becomes a dead letter.
@@ -19,6 +19,20 @@ use super::write::{Way, Writer};
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LONGEST: Duration = Duration::from_secs(5);
 
+/// Messages that are judged without a pause, so that the batch before is not kept waiting.
+const JUDGED_AT_ONCE: usize = 100;
+
+/// A batch, and what there is to do with its messages.
+struct Judged {
+    batch: Batch,
+    records: Vec<Record>,
+    /// Where in the batch each record is.
+    places: Vec<usize>,
+    dead: Vec<(usize, Cause)>,
+    moved: Moved,
+    redelivered: bool,
+}
+
 /// What the loop works with.
 pub(super) struct Work<'a> {
     pub(super) writer: &'a Writer,
@@ -35,48 +49,68 @@ impl Work<'_> {
 
     async fn take_batches(&self, consumer: &mut dyn Consumer) {
         let mut pause = PAUSE_FIRST;
+        let mut taken = self.take(consumer).await;
         loop {
-            let next = tokio::select! {
-                () = self.stop.cancelled() => return,
-                next = consumer.next() => next,
-            };
-            match next {
-                Ok(batch) => {
-                    pause = PAUSE_FIRST;
-                    self.progress.came(Instant::now());
-                    self.handle(batch).await;
-                    self.progress.holds(None);
-                }
-                Err(ConsumeError::Closed) => return,
+            let judged = match taken {
+                Ok(Some(judged)) => judged,
+                Ok(None) | Err(ConsumeError::Closed) => return,
                 Err(error) => {
                     tracing::warn!(%error, "no batch could be taken");
                     if self.wait(&mut pause).await.is_none() {
                         return;
                     }
+                    taken = self.take(consumer).await;
+                    continue;
                 }
-            }
+            };
+            pause = PAUSE_FIRST;
+            // While the database works on one batch, the next one is read.
+            let handled = async {
+                self.handle(judged).await;
+                self.progress.holds(None);
+            };
+            ((), taken) = tokio::join!(handled, self.take(consumer));
         }
     }
 
-    async fn handle(&self, mut batch: Batch) {
-        let mut records = Vec::with_capacity(batch.len());
-        let mut places = Vec::with_capacity(batch.len());
-        let mut dead: Vec<(usize, Cause)> = Vec::new();
-        let (mut moved, mut redelivered) = (Moved::default(), false);
-        for (index, delivery) in batch.deliveries().iter().enumerate() {
-            redelivered |= delivery.redelivered;
+    /// Takes a batch and judges its messages. `None` when told to stop.
+    async fn take(&self, consumer: &mut dyn Consumer) -> Result<Option<Judged>, ConsumeError> {
+        let batch = tokio::select! {
+            () = self.stop.cancelled() => return Ok(None),
+            next = consumer.next() => next?,
+        };
+        self.progress.came(Instant::now());
+        let mut judged = Judged {
+            records: Vec::with_capacity(batch.len()),
+            places: Vec::with_capacity(batch.len()),
+            dead: Vec::new(),
+            moved: Moved::default(),
+            redelivered: false,
+            batch,
+        };
+        for (index, delivery) in judged.batch.deliveries().iter().enumerate() {
+            judged.redelivered |= delivery.redelivered;
             let read = Record::read(&delivery.message);
             if let Some(position) = &delivery.position {
-                moved.note(position, read.as_ref().ok().map(|record| record.envelope.timestamp));
+                let at = read.as_ref().ok().map(|record| record.envelope.timestamp);
+                judged.moved.note(position, at);
             }
             match read {
                 Ok(record) => {
-                    records.push(record);
-                    places.push(index);
+                    judged.records.push(record);
+                    judged.places.push(index);
                 }
-                Err(cause) => dead.push((index, cause)),
+                Err(cause) => judged.dead.push((index, cause)),
+            }
+            if index % JUDGED_AT_ONCE == JUDGED_AT_ONCE - 1 {
+                tokio::task::yield_now().await;
             }
         }
+        Ok(Some(judged))
+    }
+
+    async fn handle(&self, judged: Judged) {
+        let Judged { mut batch, records, places, dead, moved, redelivered } = judged;
         if self.bury(&mut batch, dead).await.is_none() {
             return;
         }
