@@ -142,6 +142,7 @@ impl Export {
             parent_span_id: parent.unwrap_or(SpanId::INVALID),
             parent_span_is_remote: parent.is_some(),
             span_kind: match metadata.name() {
+                "sync_batch" => SpanKind::Client,
                 "ingest_batch" => SpanKind::Server,
                 "relay_publish" => SpanKind::Producer,
                 "consume_batch" => SpanKind::Consumer,

@@ -11,6 +11,7 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RE
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use tracing::Instrument as _;
 
 use super::Error;
 use super::outbox::Outgoing;
@@ -218,6 +219,19 @@ impl Cloud {
 
     /// Posts one batch.
     pub(super) async fn post(&self, body: &Body<'_>, trace: Trace) -> Answer {
+        // The ids are those that the cloud is told, so that its spans hang below this one.
+        let span = tracing::info_span!(
+            "sync_batch",
+            trace_id = trace.trace_id(),
+            span_id = format!("{:016x}", trace.span),
+            sampled = true,
+            batch_id = body.batch_id,
+            messages = body.rows.len(),
+        );
+        self.send(body, trace).instrument(span).await
+    }
+
+    async fn send(&self, body: &Body<'_>, trace: Trace) -> Answer {
         let Some(bytes) = compressed(body).await else {
             return Answer::down("unreachable", "the request's body could not be made");
         };
