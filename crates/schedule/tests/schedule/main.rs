@@ -5,6 +5,8 @@
 mod columns;
 mod contract;
 mod crash;
+mod delivery;
+mod receiver;
 mod rota;
 mod site;
 mod steps;

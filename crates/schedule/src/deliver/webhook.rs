@@ -1,0 +1,125 @@
+//! A message as an HTTP POST, signed.
+
+use hmac::{Hmac, KeyInit as _, Mac as _};
+use jiff::Timestamp;
+use reqwest::header::{CONTENT_TYPE, HeaderName, HeaderValue};
+use reqwest::{Client, StatusCode, Url};
+use settings::Secret;
+use sha2::Sha256;
+
+use super::answer::{Answer, retry_after};
+use super::table::Message;
+
+const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
+const SIGNATURE: HeaderName = HeaderName::from_static("holdfast-signature");
+
+/// Where messages are posted to.
+#[derive(Debug, Clone)]
+pub struct Webhook {
+    /// The address.
+    pub url: Url,
+    /// What requests are signed with.
+    pub secret: Option<Secret>,
+}
+
+impl Webhook {
+    pub(super) async fn send(&self, client: &Client, message: &Message) -> Answer {
+        let Ok(key) = HeaderValue::from_str(&message.notification_id) else {
+            let message = "notification_id has a character that no HTTP header can have".to_owned();
+            let code = "UNSENDABLE_ID".to_owned();
+            return Answer::Never { reason: "unsendable", code, message };
+        };
+        // Texts, numbers and what was JSON before: nothing that could fail.
+        let body = serde_json::to_vec(message).unwrap_or_default();
+        let mut request = client
+            .post(self.url.clone())
+            .header(CONTENT_TYPE, "application/json")
+            .header(IDEMPOTENCY_KEY, key);
+        if let Some(secret) = &self.secret {
+            request = request.header(SIGNATURE, sign(secret, Timestamp::now().as_second(), &body));
+        }
+        match request.body(body).send().await {
+            Err(error) => Answer::lost(error),
+            Ok(response) => {
+                let wait = retry_after(response.headers(), Timestamp::now());
+                judge(response.status(), wait)
+            }
+        }
+    }
+}
+
+/// The value of the signature's header.
+pub fn sign(secret: &Secret, seconds: i64, body: &[u8]) -> String {
+    // A key of HMAC may have any length.
+    let Ok(mut mac) = Hmac::<Sha256>::new_from_slice(secret.expose().as_bytes()) else {
+        return String::new();
+    };
+    mac.update(format!("{seconds}.").as_bytes());
+    mac.update(body);
+    let hex: String = mac.finalize().into_bytes().iter().map(|b| format!("{b:02x}")).collect();
+    format!("t={seconds},v1={hex}")
+}
+
+fn judge(status: StatusCode, retry_after: Option<std::time::Duration>) -> Answer {
+    let (number, code) = (status.as_u16(), format!("HTTP_{}", status.as_u16()));
+    match number {
+        200..300 => Answer::Has,
+        400 | 410 | 413 | 422 => {
+            let message = format!("the webhook refuses this message with {number}");
+            Answer::Never { reason: "refused", code, message }
+        }
+        401 | 403 | 404 | 405 | 407 | 408 | 425 | 429 => Answer::Down {
+            why: format!("the webhook answers {number}{}", advice(status)),
+            retry_after,
+        },
+        402..500 => {
+            let message = format!("the webhook did not take this message: {number}");
+            Answer::NotNow { code, message }
+        }
+        _ => Answer::Down { why: format!("the webhook answers {number}"), retry_after },
+    }
+}
+
+/// What a person can do about an answer, where that is clear.
+fn advice(status: StatusCode) -> &'static str {
+    match status {
+        StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN => {
+            ": see whether schedule.deliver.webhook_secret is the receiver's"
+        }
+        StatusCode::NOT_FOUND | StatusCode::METHOD_NOT_ALLOWED => {
+            ": see whether schedule.deliver.webhook_url is the receiver's address"
+        }
+        _ => "",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_signature_is_the_one_that_every_library_makes() {
+        // printf '1700000000.{}' | openssl dgst -sha256 -hmac key
+        let signed = sign(&Secret::new("key"), 1_700_000_000, b"{}");
+        let (time, hex) = signed.split_once(",v1=").unwrap();
+        assert_eq!(time, "t=1700000000");
+        assert_eq!(hex, "9d713ed406bb7076d4123f0dc2c39d2df5c654ed4b0cd56b52c8b4c940bd63ae");
+    }
+
+    #[test]
+    fn answers_are_about_the_message_or_the_destination() {
+        let code = |number| judge(StatusCode::from_u16(number).unwrap(), None);
+        for number in [200, 202, 204] {
+            assert_eq!(code(number), Answer::Has);
+        }
+        for number in [400, 410, 413, 422] {
+            assert!(matches!(code(number), Answer::Never { .. }), "{number}");
+        }
+        for number in [402, 409, 415, 451] {
+            assert!(matches!(code(number), Answer::NotNow { .. }), "{number}");
+        }
+        for number in [101, 301, 308, 401, 403, 404, 408, 425, 429, 500, 503] {
+            assert!(matches!(code(number), Answer::Down { .. }), "{number}");
+        }
+    }
+}
