@@ -13,11 +13,17 @@
 //! outage of the extractor or the database changes nothing.
 
 pub mod canonical;
+pub mod config;
 pub mod deliver;
 pub mod diff;
 mod digest;
+pub mod history;
+pub mod intake;
 pub mod migration;
 pub mod noise;
 pub mod notify;
 pub mod observation;
+pub mod replay;
 pub mod worker;
+
+pub use config::Config;

@@ -14,12 +14,19 @@ const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
 const SIGNATURE: HeaderName = HeaderName::from_static("holdfast-signature");
 
 /// Where messages are posted to.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub struct Webhook {
     /// The address.
     pub url: Url,
     /// What requests are signed with.
     pub secret: Option<Secret>,
+}
+
+impl std::fmt::Debug for Webhook {
+    /// Without the path, which with many receivers is the secret.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Webhook").field("host", &self.url.host_str()).finish_non_exhaustive()
+    }
 }
 
 impl Webhook {

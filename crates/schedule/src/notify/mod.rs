@@ -101,6 +101,16 @@ pub fn notifications(news: &News<'_>, language: Language) -> Vec<Notification> {
     news.changes.iter().filter_map(event).collect()
 }
 
+/// A change in a sentence, as a message tells it.
+pub fn sentence(change: &Change, schedule_date: Date, language: Language) -> String {
+    told(change, &language.date(schedule_date), language)
+}
+
+/// A shift in a few words: `08:00–16:30 Nurse at Ward 3`.
+pub fn line(shift: &Shift, language: Language) -> String {
+    listed(shift, language)
+}
+
 fn list(heading: String, lines: &[String], language: Language) -> String {
     let mut text = heading;
     for line in lines.iter().take(MAX_LINES) {

@@ -6,6 +6,7 @@
 
 mod extract;
 mod finalize;
+mod reader;
 mod record;
 mod table;
 
@@ -19,6 +20,7 @@ use uuid::Uuid;
 use crate::canonical::{self, Day};
 pub use extract::{Extract, ExtractError, Fixture, Session};
 pub use finalize::finalize;
+pub use reader::{Photographs, Reader, Stored};
 pub use record::{RecordError, Recorded, record};
 pub use table::{Claimed, table};
 
@@ -192,7 +194,8 @@ impl<E: Extract> Process<E> {
     }
 
     async fn see(&self, claimed: &Claimed) -> Result<Day, Stopped> {
-        let images = self.images(claimed.session).await.map_err(about_database)?;
+        let images = async { images(&*self.pool.get().await?, claimed.session).await };
+        let images = images.await.map_err(about_database)?;
         if images.len() > MAX_IMAGES {
             let message = format!("the capture has more than {MAX_IMAGES} images");
             return Err(refused("too_many_images", message));
@@ -212,12 +215,6 @@ impl<E: Extract> Process<E> {
         }
         canonical::canonicalize(&seen)
             .map_err(|error| refused("unreadable_schedule", error.to_string()))
-    }
-
-    async fn images(&self, session: Uuid) -> Result<Vec<String>, pg::Error> {
-        let most = i64::try_from(MAX_IMAGES + 1).unwrap_or(i64::MAX);
-        let rows = self.pool.get().await?.query(IMAGES, &[&session, &most]).await?;
-        rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
     }
 
     async fn record(&self, token: Uuid, claimed: &Claimed, day: &Day) -> Result<Recorded, Stopped> {
@@ -245,6 +242,16 @@ impl<E: Extract> Process<E> {
             }
         }
     }
+}
+
+/// The keys of a session's images, in order; one more than allowed where there are too many.
+pub(crate) async fn images(
+    client: &tokio_postgres::Client,
+    session: Uuid,
+) -> Result<Vec<String>, pg::Error> {
+    let most = i64::try_from(MAX_IMAGES + 1).unwrap_or(i64::MAX);
+    let rows = client.query(IMAGES, &[&session, &most]).await?;
+    rows.iter().map(|row| Ok(row.try_get(0)?)).collect()
 }
 
 fn refused(reason: &str, message: String) -> Stopped {
