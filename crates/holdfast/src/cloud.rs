@@ -51,11 +51,14 @@ pub(crate) struct ConfigArg {
 #[derive(Debug, clap::Args)]
 pub(crate) struct DatabaseArg {
     /// The tokens of a site's API instead of the cloud's; the [edge] section is read.
-    #[arg(long, conflicts_with = "historian")]
+    #[arg(long, conflicts_with_all = ["historian", "schedule"])]
     edge: bool,
     /// The tokens of a historian's API; the historian section is read.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "schedule")]
     historian: bool,
+    /// The tokens of the intake of schedules; the [schedule] section is read.
+    #[arg(long)]
+    schedule: bool,
     #[command(flatten)]
     config: ConfigArg,
 }
@@ -206,6 +209,11 @@ async fn connect(from: &DatabaseArg) -> anyhow::Result<tokio_postgres::Client> {
     if from.historian {
         let config = ::scada::historian::Config::load(file, crate::config::environment)?;
         ::scada::migrate_historian(&config.database).await?;
+        return Ok(pg::connect(&config.database).await?);
+    }
+    if from.schedule {
+        let config = ::schedule::Config::load(file, crate::config::environment)?;
+        ::schedule::migration::migrate(&config.database).await?;
         return Ok(pg::connect(&config.database).await?);
     }
     let config = load(file)?;

@@ -70,6 +70,11 @@ const ROLES: &[Role] = &[
         keys: ::scada::producer::config::KEYS,
         check: |section| ::scada::producer::Config::from_section(section).map(drop),
     },
+    Role {
+        section: ::schedule::config::SECTION,
+        keys: ::schedule::config::KEYS,
+        check: |section| ::schedule::Config::from_section(section).map(drop),
+    },
 ];
 
 /// The process's environment, as the roles read it.

@@ -17,6 +17,7 @@ mod outbox;
 mod output;
 mod relay;
 mod scada;
+mod schedule;
 mod shutdown;
 mod sim;
 mod size;
@@ -83,6 +84,9 @@ enum Command {
     /// The plant: the central store of its events, and its alarms.
     #[command(subcommand)]
     Scada(scada::Command),
+    /// Captured schedules: the worker, intake, and what became of captures.
+    #[command(subcommand)]
+    Schedule(schedule::Command),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -127,6 +131,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Where(args) => Box::pin(where_is::run(args)).await,
         Command::Scada(command) => Box::pin(scada::run(command)).await,
+        Command::Schedule(command) => Box::pin(schedule::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Size(args) => size::run(args),
         Command::Sim(command) => sim::run(command).await,

@@ -28,20 +28,20 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("edge", &["api", "event", "settings", "mqtt", "pg", "lease", "objects"]),
     ("cloud", &["api", "event", "settings", "pg", "lease", "bus", "objects"]),
     ("scada", &["api", "event", "spool", "settings", "pg", "lease", "bus"]),
-    ("schedule", &["pg", "lease"]),
+    ("schedule", &["api", "settings", "pg", "lease", "objects"]),
     ("testkit", &["rig", "pg", "objects"]),
     (
         "holdfast",
         &[
             "api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects",
-            "scada",
+            "scada", "schedule",
         ],
     ),
     (
         "bench",
         &[
             "bus", "cloud", "event", "lease", "spool", "settings", "mqtt", "pg", "rig", "node",
-            "edge", "testkit", "objects", "scada",
+            "edge", "testkit", "objects", "scada", "schedule",
         ],
     ),
 ];

@@ -1,6 +1,9 @@
 -- Delivery of notifications on the lease engine, and what intake must remember. docs/spec/schedule.md and schedule-api.md are the contracts.
 -- Everything here is beside what backends and bots know: plain SQL that names the documented columns alone works as before.
 
+-- In which order sessions were opened. Their own time is a backend's, whose clock may jump.
+ALTER TABLE schedule_ingest.capture_session ADD COLUMN opened_seq bigint GENERATED ALWAYS AS IDENTITY;
+
 ALTER TABLE schedule_ingest.schedule_notification
     -- The order of a user's messages.
     ADD COLUMN delivery_seq       bigint GENERATED ALWAYS AS IDENTITY,

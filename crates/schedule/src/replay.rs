@@ -27,7 +27,7 @@ const LATER: &str = "SELECT EXISTS (SELECT FROM schedule_ingest.schedule_version
     JOIN schedule_ingest.capture_session later ON later.id = v.session_id
     JOIN schedule_ingest.capture_session this ON this.id = $3
     WHERE v.user_id = $1 AND v.schedule_date = $2
-      AND (later.created_at, later.id) > (this.created_at, this.id))";
+      AND later.opened_seq > this.opened_seq)";
 
 /// One version, made again.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]

@@ -3,7 +3,6 @@
 //! The engine writes `lease_state` and the columns beside it; the schema's trigger keeps `state` and `error` in step. A session is a lane
 //! of its own, and the rank puts all that are pending before any that is stale.
 
-use jiff::Timestamp;
 use lease::{Kind, Lease, Queue, RowLease, Table};
 use tokio_postgres::Row;
 use uuid::Uuid;
@@ -18,8 +17,8 @@ pub struct Claimed {
     pub session: Uuid,
     /// Whose schedule it shows.
     pub user_id: i64,
-    /// When it was opened; a session never undoes what a later one saw.
-    pub opened_at: Timestamp,
+    /// Which in the order of the database it was opened; a session never undoes what a later one saw. No clock has a part in this.
+    pub opened: i64,
 }
 
 pub(super) fn queue() -> Queue<Claimed> {
@@ -60,7 +59,7 @@ pub fn table() -> Table {
         buried_at: None,
         buried_reason: None,
         touched: None,
-        payload: "id AS session_id, user_id, created_at AS opened_at",
+        payload: "id AS session_id, user_id, opened_seq",
     }
 }
 
@@ -70,6 +69,6 @@ fn read(row: &Row) -> Result<Claimed, String> {
     Ok(Claimed {
         session: row.try_get("session_id").map_err(column("id"))?,
         user_id: row.try_get("user_id").map_err(column("user_id"))?,
-        opened_at: row.try_get("opened_at").map_err(column("created_at"))?,
+        opened: row.try_get("opened_seq").map_err(column("opened_seq"))?,
     })
 }

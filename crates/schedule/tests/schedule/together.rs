@@ -15,9 +15,9 @@ const CLAIM: &str = "UPDATE schedule_ingest.capture_session
 /// Claims with plain SQL, and says what a worker would hold.
 async fn claim(site: &Site, session: Uuid) -> (Claimed, Uuid) {
     site.on(session, CLAIM).await.unwrap();
-    let select = "SELECT user_id, created_at, lease_token FROM schedule_ingest.capture_session WHERE id = $1";
+    let select = "SELECT user_id, opened_seq, lease_token FROM schedule_ingest.capture_session WHERE id = $1";
     let row = site.client.query_one(select, &[&session]).await.unwrap();
-    (Claimed { session, user_id: row.get(0), opened_at: row.get(1) }, row.get(2))
+    (Claimed { session, user_id: row.get(0), opened: row.get(1) }, row.get(2))
 }
 
 async fn shifts(site: &Site, version: i32) -> Vec<Shift> {
@@ -122,6 +122,31 @@ async fn an_old_capture_does_not_undo_a_newer_one() {
     let other = canonicalize(&seen(1)).unwrap();
     assert_eq!(record(&mut client, &claimed, token, &other).await.unwrap(), Recorded::Superseded);
     assert_eq!(site.number("SELECT count(*) FROM schedule_ingest.schedule_version").await, 1);
+}
+
+#[tokio::test]
+async fn a_backend_whose_clock_jumps_changes_no_order() {
+    let site = Site::new("clocks").await;
+    let rota = Rota::default();
+    let worker = Worker::start(&site.address, &settings("one"), rota.clone()).unwrap();
+    // The clock of whoever opens sessions is ahead, then mended, then far behind.
+    for (number, clock) in
+        ["interval '3 days'", "interval '0'", "interval '-40 days'"].iter().enumerate()
+    {
+        let session = Uuid::now_v7();
+        rota.show(session, seen(number));
+        let insert = format!(
+            "INSERT INTO schedule_ingest.capture_session (id, user_id, state, created_at)
+             VALUES ($1, {USER}, 'pending', clock_timestamp() + {clock})"
+        );
+        site.on(session, &insert).await.unwrap();
+        testkit::eventually(LONG, "done", async || site.state(session).await.0 == "done")
+            .await
+            .unwrap();
+        let version = i32::try_from(number).unwrap() + 1;
+        assert_eq!(shifts(&site, version).await, canonicalize(&seen(number)).unwrap().shifts);
+    }
+    worker.stop().await;
 }
 
 #[tokio::test]
