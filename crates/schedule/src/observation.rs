@@ -7,6 +7,8 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
+use crate::canonical::Day;
+
 /// The most bytes of a fixture file.
 pub const MAX_FIXTURE_BYTES: u64 = 1 << 20;
 
@@ -45,6 +47,26 @@ pub struct RawEntry {
     /// Which sort of shift: regular, on call, overtime.
     #[serde(default)]
     pub kind: String,
+}
+
+impl From<&Day> for Observation {
+    /// A canonical day as somebody would write it who writes canonically.
+    fn from(day: &Day) -> Observation {
+        let entries = day.shifts.iter().map(|shift| RawEntry {
+            start: shift.start.clone(),
+            end: shift.end.clone(),
+            title: shift.title.clone(),
+            location: shift.location.clone(),
+            customer: shift.customer.clone(),
+            kind: shift.kind.clone(),
+        });
+        Observation {
+            schedule_date: day.schedule_date.to_string(),
+            timezone: day.timezone.clone(),
+            entries: entries.collect(),
+            confidence: None,
+        }
+    }
 }
 
 /// Why a fixture cannot be used.

@@ -10,11 +10,11 @@ use serde::Serialize;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-use crate::canonical::{Day, canonicalize};
+use crate::canonical::canonicalize;
 use crate::diff::{Change, Event, diff};
 use crate::history::{self, Error, Version};
 use crate::notify::{self, Language, News};
-use crate::observation::{Observation, RawEntry};
+use crate::observation::Observation;
 use crate::worker::{Extract, ExtractError, Session, images};
 
 const OF_SESSION: &str = "SELECT s.user_id, s.state::text, v.version, v.payload_hash
@@ -95,28 +95,10 @@ fn form(version: &Version) -> Vec<String> {
     if version.day.hash() != version.payload_hash {
         differs.push("the hash is not that of the payload".to_owned());
     }
-    if canonicalize(&written(&version.day)).ok().as_ref() != Some(&version.day) {
+    if canonicalize(&Observation::from(&version.day)).ok().as_ref() != Some(&version.day) {
         differs.push("the payload is not in canonical form".to_owned());
     }
     differs
-}
-
-/// A canonical day as an observation.
-fn written(day: &Day) -> Observation {
-    let entries = day.shifts.iter().map(|shift| RawEntry {
-        start: shift.start.clone(),
-        end: shift.end.clone(),
-        title: shift.title.clone(),
-        location: shift.location.clone(),
-        customer: shift.customer.clone(),
-        kind: shift.kind.clone(),
-    });
-    Observation {
-        schedule_date: day.schedule_date.to_string(),
-        timezone: day.timezone.clone(),
-        entries: entries.collect(),
-        confidence: None,
-    }
 }
 
 /// The ids of a version's messages: they are the same in every language.

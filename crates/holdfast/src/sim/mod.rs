@@ -1,9 +1,10 @@
 //! Simulated field devices, for `up` and for trying things out. Barns speak to a node only through its sampler socket, and scales to an edge
-//! only over HTTP, as real ones would.
+//! only over HTTP, as real ones would; people send captures of their schedules.
 
 pub(crate) mod farm;
 pub(crate) mod feed;
 mod model;
+pub(crate) mod people;
 mod picture;
 pub(crate) mod scale;
 

@@ -1,10 +1,10 @@
 //! `holdfast up`: the whole product on one machine, with no configuration.
 //!
 //! A private Postgres, a private Mosquitto and an object store under one folder, the cloud, the edge and a handful of nodes as real processes, a
-//! link in front of each node and one from the site to the cloud that can be cut, simulated barns that feed the nodes' sockets, a simulated scale with a camera, and a plant: simulated SCADA nodes with their historian. Ctrl-C stops all of it; the next
+//! link in front of each node and one from the site to the cloud that can be cut, simulated barns that feed the nodes' sockets, a simulated scale with a camera, a plant: simulated SCADA nodes with their historian, and a few people whose schedules change. Ctrl-C stops all of it; the next
 //! `up` on the same folder goes on where it stopped.
 //!
-//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the plant in [`scada`], the processes and their restarts in [`children`], cutting links in [`links`], what
+//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the plant in [`scada`], schedules in [`schedule`], the processes and their restarts in [`children`], cutting links in [`links`], what
 //! is shown in [`summary`]. A role that dies is started again and said so; a server that cannot be started ends `up` with the
 //! reason.
 
@@ -13,6 +13,7 @@ mod cloud;
 pub(crate) mod links;
 mod objects;
 mod scada;
+mod schedule;
 mod site;
 mod summary;
 
@@ -64,6 +65,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let (cloud, mut bus) = site.prepare_cloud(&postgres, args.bus).await?;
     let plant = site.prepare_scada(&postgres, &bus).await?;
     let mut config = site.prepare_edge(&postgres).await?;
+    let rota = site.prepare_schedule(&postgres).await?;
     say("starting the broker");
     let mut broker = site.start_broker(&mut config, &postgres).await?;
     let uplink = Link::start_on(site.uplink_port()?, cloud.listen).await?;
@@ -75,13 +77,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
 
     let objects = site.start_objects(&config).await?;
 
-    say("starting the cloud, the edge, the nodes and the plant");
+    let people = site.start_people(&rota).await?;
+
+    say("starting the cloud, the edge, the nodes, the plant and schedules");
     let mut children = vec![Child::start(site.cloud_role()?).await?];
     children.push(Child::start(site.edge_role()?).await?);
     for node in links.nodes() {
         children.push(Child::start(site.node_role(node)?).await?);
     }
     for role in site.scada_roles(&plant)? {
+        children.push(Child::start(role).await?);
+    }
+    for role in site.schedule_roles()? {
         children.push(Child::start(role).await?);
     }
     let mut barns = tokio::task::JoinSet::new();
@@ -92,8 +99,16 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let scale = tokio::spawn(site.scale(&config)?.run(None));
 
     let control = links::serve(&site.control_socket(), Arc::clone(&links))?;
-    let summary = Summary::new(&site, &config, &cloud, &plant, Arc::clone(&links));
-    say(&summary::hint(&site, &plant));
+    let summary = Summary::new(
+        &site,
+        &config,
+        &cloud,
+        &plant,
+        &rota,
+        people.heard.clone(),
+        Arc::clone(&links),
+    );
+    say(&summary::hint(&site, &plant, &rota));
     let stopped = tokio::select! {
         ended = watch(&mut children) => ended,
         shown = summary.run() => shown,
@@ -106,9 +121,11 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     say("stopping; the next up goes on from here");
     barns.shutdown().await;
     scale.abort();
+    people.rest();
     for child in children.iter_mut().rev() {
         child.stop().await;
     }
+    people.stop();
     objects.stop().await?;
     broker.stop().await?;
     bus.stop().await?;

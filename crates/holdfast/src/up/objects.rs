@@ -41,6 +41,16 @@ impl Minted {
     }
 }
 
+impl Minted {
+    /// The keys of schedules for the same store, in a bucket of their own.
+    pub(super) fn schedule_keys(&self) -> String {
+        format!(
+            "store.s3_endpoint = \"http://127.0.0.1:{}\"\nstore.s3_access_key = {:?}\nstore.s3_secret_key = {:?}\n",
+            self.port, self.access_key, self.secret_key,
+        )
+    }
+}
+
 /// The store while it runs.
 pub(super) struct Objects {
     stop: CancellationToken,

@@ -8,6 +8,7 @@
 //!   broker/             Mosquitto's data, with the `passwords` and `acl` files the edge writes
 //!   edge/edge.toml      the edge's configuration; edge/log, edge/pid
 //!   cloud/cloud.toml    the cloud's configuration; cloud/log, cloud/pid
+//!   schedule/           schedule.toml, and the logs and pids of intake and the worker
 //!   scada/scada.toml    the plant's nodes and historian; scada/spool/, the logs and pids of their processes
 //!   rabbitmq/           the private RabbitMQ, once `--bus rabbitmq` was asked for
 //!   kafka/              the private Kafka, likewise
@@ -48,6 +49,9 @@ struct Minted {
     /// Absent in a folder that was made before there was a plant.
     #[serde(default)]
     scada: Option<super::scada::Minted>,
+    /// Absent in a folder that was made before there were schedules.
+    #[serde(default)]
+    schedule: Option<super::schedule::Minted>,
 }
 
 /// A data folder that is ours alone.
@@ -72,7 +76,7 @@ impl Site {
                 )
             },
         )?;
-        for part in ["edge", "cloud", "nodes", "broker", "scada"] {
+        for part in ["edge", "cloud", "nodes", "broker", "scada", "schedule"] {
             std::fs::create_dir_all(folder.join(part))?;
         }
         Ok(Site { folder, _lock: lock })
@@ -224,6 +228,7 @@ impl Site {
             cloud: None,
             objects: None,
             scada: None,
+            schedule: None,
         };
         write_private(&file, &serde_json::to_string_pretty(&minted)?)?;
         Ok(minted)
@@ -252,6 +257,18 @@ impl Site {
 
     pub(super) fn remember_scada(&self, scada: &super::scada::Minted) -> anyhow::Result<()> {
         let minted = Minted { scada: Some(scada.clone()), ..self.minted()? };
+        write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
+    }
+
+    pub(super) fn minted_schedule(&self) -> anyhow::Result<Option<super::schedule::Minted>> {
+        Ok(self.minted()?.schedule)
+    }
+
+    pub(super) fn remember_schedule(
+        &self,
+        schedule: &super::schedule::Minted,
+    ) -> anyhow::Result<()> {
+        let minted = Minted { schedule: Some(schedule.clone()), ..self.minted()? };
         write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
     }
 

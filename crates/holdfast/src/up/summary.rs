@@ -17,11 +17,12 @@ use tokio_postgres::Client;
 
 use super::links::{DEFAULT_DATA, Links};
 use super::scada::{self, Plant, Stored};
+use super::schedule::{self, Heard, Standing};
 use super::site::Site;
 use crate::table;
 
 /// What a new user can try, with the words they would type.
-pub(super) fn hint(site: &Site, plant: &Plant) -> String {
+pub(super) fn hint(site: &Site, plant: &Plant, rota: &::schedule::Config) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
     let program =
@@ -32,10 +33,12 @@ pub(super) fn hint(site: &Site, plant: &Plant) -> String {
     };
     let config = short(&site.edge_config());
     let scada = short(&site.scada_config());
-    let historian = plant.historian.listen;
+    let (historian, intake) = (plant.historian.listen, rota.listen);
+    let week = short(&site.schedule_config());
+    let somebody = crate::sim::people::PEOPLE[0].0;
     format!(
         "
-The plant's historian: http://{historian}/api/docs
+The plant's historian: http://{historian}/api/docs; intake of schedules: http://{intake}/api/docs
 In a second terminal:
   {program} link cut barn-1{data}        pull a plug, and watch its line
   {program} link restore barn-1{data}    put it back
@@ -45,6 +48,7 @@ In a second terminal:
   {program} edge retain --dry-run --config {config}
   {program} scada producer status --config {scada}
   {program} scada alarms list --config {scada}
+  {program} schedule show --user {somebody} --config {week}
   {program} token create me --historian --role viewer --all-tenants --config {scada}
 Ctrl-C stops everything; nothing is lost.
 "
@@ -84,6 +88,9 @@ struct View {
     /// What waits in the plant's outbox, and what its historian has.
     in_outbox: Option<i64>,
     historian: Option<Stored>,
+    /// How schedules stand, and what somebody was told last.
+    schedules: Option<Standing>,
+    told: Option<String>,
 }
 
 /// Gathers and shows.
@@ -95,6 +102,8 @@ pub(super) struct Summary {
     cloud_database: pg::Options,
     plant_database: pg::Options,
     historian_database: pg::Options,
+    schedule_database: pg::Options,
+    heard: Heard,
     liveness: edge::config::Liveness,
 }
 
@@ -104,6 +113,8 @@ impl Summary {
         config: &edge::Config,
         cloud: &cloud::Config,
         plant: &Plant,
+        rota: &::schedule::Config,
+        heard: Heard,
         links: Arc<Links>,
     ) -> Summary {
         Summary {
@@ -117,6 +128,8 @@ impl Summary {
             cloud_database: cloud.database.clone(),
             plant_database: plant.producer.database.clone(),
             historian_database: plant.historian.database.clone(),
+            schedule_database: rota.database.clone(),
+            heard,
             liveness: config.liveness,
         }
     }
@@ -134,6 +147,7 @@ impl Summary {
                 (&mut clients.cloud, &self.cloud_database),
                 (&mut clients.plant, &self.plant_database),
                 (&mut clients.historian, &self.historian_database),
+                (&mut clients.schedules, &self.schedule_database),
             ] {
                 if client.as_ref().is_none_or(Client::is_closed) {
                     *client = pg::connect(database).await.ok();
@@ -141,7 +155,7 @@ impl Summary {
             }
             let view = self.gather(&clients).await;
             let text = if terminal { draw(&view, drawn) } else { report(&view) };
-            drawn = view.lines.len() + 4;
+            drawn = view.lines.len() + 5;
             let mut out = std::io::stdout();
             // Whoever closed our output still wants the system to run.
             let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -186,6 +200,8 @@ impl Summary {
             on_the_bus: arrived.map(|arrived| arrived.on_the_bus),
             in_outbox: ask(&clients.plant, scada::waiting).await,
             historian: ask(&clients.historian, scada::stored).await,
+            schedules: ask(&clients.schedules, schedule::standing).await,
+            told: self.heard.last(),
         }
     }
 }
@@ -197,6 +213,7 @@ struct Clients {
     cloud: Option<Client>,
     plant: Option<Client>,
     historian: Option<Client>,
+    schedules: Option<Client>,
 }
 
 /// An answer, if there is a connection and it comes in time.
@@ -269,7 +286,7 @@ fn report(view: &View) -> String {
     let lines = &view.lines;
     let sum = |number: fn(&Line) -> Option<i64>| shown(lines.iter().map(number).sum());
     format!(
-        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}; animals weighed {}, in cloud {}\n{}\n",
+        "{} nodes: produced {}, spooled {}, acked {}, stored {}, gaps {}; cloud link {}, in cloud {}, on the bus {}; animals weighed {}, in cloud {}\n{}\n{}\n",
         lines.len(),
         sum(|line| line.produced),
         sum(|line| line.held),
@@ -282,6 +299,21 @@ fn report(view: &View) -> String {
         shown(view.weighed),
         shown(view.weighed_in_cloud),
         plant(view),
+        people(view),
+    )
+}
+
+fn people(view: &View) -> String {
+    let stands = |number: fn(&Standing) -> i64| shown(view.schedules.as_ref().map(number));
+    format!(
+        "schedules of {} people: days {}, versions {}, events {}; messages sent {}, waiting {}; {}",
+        crate::sim::people::PEOPLE.len(),
+        stands(|stands| stands.days),
+        stands(|stands| stands.versions),
+        stands(|stands| stands.events),
+        stands(|stands| stands.sent),
+        stands(|stands| stands.waiting),
+        view.told.as_deref().unwrap_or("nobody was told anything yet"),
     )
 }
 
