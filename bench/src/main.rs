@@ -22,6 +22,7 @@ mod report;
 mod retention;
 mod row;
 mod scada_pipeline;
+mod schedule;
 mod spool_append;
 mod spool_recovery;
 mod spool_sqlite;
@@ -54,6 +55,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("bus_kafka", bus_kafka::run),
     ("historian_insert", historian::run),
     ("scada_pipeline", scada_pipeline::run),
+    ("schedule", schedule::run),
 ];
 
 fn main() -> ExitCode {

@@ -122,6 +122,22 @@ impl Up {
         self.historian().await.query_one(query, &[]).await.unwrap().get(0)
     }
 
+    /// Waits until every day of everybody's week has a version and somebody was told of it, by a message that was sent.
+    async fn wait_told(&self, more: i64) {
+        let config = self.data.join("schedule/schedule.toml");
+        let config = schedule::Config::load(Some(&config), |_| None).unwrap();
+        let client = pg::connect(&config.database).await.unwrap();
+        let query = "SELECT (SELECT count(*) FROM schedule_ingest.day_schedule), count(*)
+            FROM schedule_ingest.schedule_notification WHERE status = 'sent'";
+        eventually(SOON, "people are told of their weeks", async || {
+            let row = client.query_one(query, &[]).await.map_err(|error| error.to_string())?;
+            let (days, sent): (i64, i64) = (row.get(0), row.get(1));
+            if days == 21 && sent >= days + more { Ok(()) } else { Err(format!("{days}, {sent}")) }
+        })
+        .await
+        .unwrap();
+    }
+
     fn link(&self, set: &str, node: &str) -> std::process::Output {
         holdfast().args(["link", set, node, "--data"]).arg(&self.data).output().unwrap()
     }
