@@ -173,6 +173,7 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
 
     // The plant's nodes and its historian, on the same bus.
     up.wait_in_historian(9).await;
+    up.wait_told(0).await;
 
     // A second one on the same folder is refused, and says what to do.
     let second = holdfast().args(["up", "--data"]).arg(folder.path()).output().unwrap();
@@ -199,12 +200,14 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
     let mut up = Up::start(folder.path());
     up.wait_stored("barn-1", before + 100).await;
     up.wait_in_historian(up.in_historian().await / 3 + 9).await;
+    up.wait_told(2).await;
 
     assert!(up.process.term(SOON).await.unwrap().success());
     let log = std::fs::read_to_string(folder.path().join("up.log")).unwrap();
     assert!(!log.contains("died"), "{log}");
     assert!(log.contains("The plant's historian: http://127.0.0.1:"), "{log}");
     assert!(log.contains("plant of 3 nodes: in the outbox"), "{log}");
+    assert!(log.contains("schedules of 3 people: days 21"), "{log}");
     let sealed = folder.path().join("minted.json");
     use std::os::unix::fs::PermissionsExt;
     assert_eq!(

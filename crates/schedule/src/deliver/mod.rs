@@ -21,8 +21,6 @@ pub use table::{Message, table};
 pub use telegram::Telegram;
 pub use webhook::{Webhook, sign};
 
-/// Connections beside those of the slots.
-const MORE_CONNECTIONS: usize = 2;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 const LOOK: &str = "SELECT n.status = 'pending', u.telegram_chat_id
@@ -128,7 +126,7 @@ impl Delivery {
         }
         let client = client.build().map_err(|error| Error::Client(error.to_string()))?;
         let database = pg::Options {
-            max_connections: 2 * settings.slots + MORE_CONNECTIONS,
+            max_connections: settings.slots,
             application_name: "holdfast-schedule-delivery".to_owned(),
             ..database.clone()
         };
@@ -145,8 +143,8 @@ impl Delivery {
             stop_grace: settings.stop_grace,
             ..Options::new(settings.name.clone())
         };
-        let send = Send { pool: pool.clone(), client, channel: settings.channel.clone() };
-        Ok(Delivery(lease::Worker::start(&database, pool, table::queue(), send, options)?))
+        let send = Send { pool, client, channel: settings.channel.clone() };
+        Ok(Delivery(lease::Worker::start(&database, table::queue(), send, options)?))
     }
 
     /// What it has done so far, in messages.
