@@ -44,7 +44,11 @@ async fn captures_go_in_and_days_come_out() {
         "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"200ms\"\nextract.noise_seed = 3\n\
          store.s3_endpoint = {:?}\nstore.s3_bucket = {:?}\nstore.s3_access_key = {:?}\nstore.s3_secret_key = {:?}\n\
          http.listen = \"127.0.0.1:{}\"\n",
-        database.url(), address.url.as_str(), address.bucket, address.access_key, address.secret_key,
+        database.url(),
+        address.url.as_str(),
+        address.bucket,
+        address.access_key,
+        address.secret_key,
         rig::free_port().unwrap(),
     );
     std::fs::write(&config, section).unwrap();
@@ -76,11 +80,12 @@ async fn captures_go_in_and_days_come_out() {
     let days = said(&config, &["show", "--user", "4711"]).await;
     assert!(days.contains("2026-11-16") && days.contains("Monday"), "{days}");
     let of_day = ["--user", "4711", "--date", "2026-11-16"];
-    let with = |word: &'static str, more: &[&'static str]| {
-        [&[word][..], &of_day, more].concat()
-    };
+    let with = |word: &'static str, more: &[&'static str]| [&[word][..], &of_day, more].concat();
     let shown = said(&config, &with("show", &[])).await;
-    assert!(shown.contains("09:30") && shown.contains("ward 3") && shown.contains(&session), "{shown}");
+    assert!(
+        shown.contains("09:30") && shown.contains("ward 3") && shown.contains(&session),
+        "{shown}"
+    );
     let words = said(&config, &with("diff", &[])).await;
     assert!(words.contains("shift_time_changed") && words.contains("08:00–16:00"), "{words}");
     assert!(words.contains("version 1 to 2"), "{words}");
@@ -98,7 +103,7 @@ async fn captures_go_in_and_days_come_out() {
     std::fs::write(&file, day("soon")).unwrap();
     let unread = holdfast(&config, &submit).await;
     assert_eq!(unread.status.code(), Some(1));
-    assert!(text(&unread).contains("entry 1: the start"), "{}", text(&unread));
+    assert!(text(&unread).contains("entry 1: the end is missing"), "{}", text(&unread));
 
     // Somebody changes what is stored: replay says so, and exits with 1.
     let client = database.connect().await.unwrap();
