@@ -19,6 +19,7 @@ pub mod diff;
 mod digest;
 pub mod history;
 pub mod intake;
+pub mod extract;
 pub mod migration;
 pub mod noise;
 pub mod notify;

@@ -1,0 +1,261 @@
+//! Extraction by OCR: a photographed or scanned table of shifts, read with Tesseract.
+//!
+//! In the order of the data: [`Ocr`] takes a file, `picture` decodes it, `light` evens it out, `turn` levels it,
+//! `ink` scales it and takes the rules, `tesseract` reads words, `lines` and `table` make cells of them, `join`
+//! puts the pictures of a session together.
+//!
+//! Promises: one picture is worked on at a time; a cell that is not sure is looked at again and then refused;
+//! nothing is corrected but digits in times. docs/spec/schedule-extraction.md has the rules and the limits.
+
+mod dates;
+mod headers;
+mod ink;
+mod join;
+mod light;
+mod lines;
+mod picture;
+mod table;
+mod tesseract;
+mod times;
+mod turn;
+
+use std::time::Duration;
+
+use image::GrayImage;
+use jiff::civil::Date;
+
+use super::{Column, Error, Fault, ImageFile, MAX_ENTRIES, MAX_TEXT_CHARS, Place, Request};
+use crate::observation::{Observation, RawEntry};
+use ink::Rules;
+use join::Shift;
+use table::{Bounds, Cell, Row, Table};
+use tesseract::{Look, Tesseract, Word};
+
+/// The height of letters that Tesseract reads best.
+const LETTER_HEIGHT: f64 = 32.0;
+/// A picture is made so much larger at most.
+const MAX_SCALE: f64 = 4.0;
+/// The most pixels after it is made larger.
+const MAX_SCALED_PIXELS: f64 = 24_000_000.0;
+/// Cells of a picture that are looked at again.
+const MAX_SECOND_LOOKS: usize = 24;
+/// Cells below this are looked at again.
+const SURE: f64 = 0.70;
+/// A cell below this is refused.
+const MIN_CELL: f64 = 0.30;
+/// A time below this is refused, and a day.
+const MIN_TIME: f64 = 0.50;
+
+/// How OCR is done.
+#[derive(Debug, Clone, PartialEq)]
+pub struct OcrSettings {
+    /// Tesseract's program; a name without a path is looked for in `PATH`.
+    pub program: String,
+    /// Its languages by their short names, the likeliest first.
+    pub languages: Vec<String>,
+    /// How long Tesseract may take for one picture.
+    pub timeout: Duration,
+    /// An observation that is less sure is refused.
+    pub min_confidence: f64,
+}
+
+impl Default for OcrSettings {
+    fn default() -> OcrSettings {
+        OcrSettings {
+            program: "tesseract".to_owned(),
+            languages: vec!["eng".to_owned()],
+            timeout: Duration::from_secs(60),
+            min_confidence: 0.70,
+        }
+    }
+}
+
+/// Reads photographed tables.
+#[derive(Debug, Clone)]
+pub struct Ocr {
+    tesseract: Tesseract,
+    min_confidence: f64,
+}
+
+impl Ocr {
+    /// Looks whether Tesseract and its languages are there.
+    pub async fn new(settings: &OcrSettings) -> Result<Ocr, Error> {
+        let tesseract =
+            Tesseract::find(&settings.program, &settings.languages, settings.timeout).await?;
+        Ok(Ocr { tesseract, min_confidence: settings.min_confidence })
+    }
+
+    /// Reads the images of a session.
+    pub(super) async fn extract(&self, request: &Request) -> Result<Observation, Error> {
+        let mut pictures = Vec::new();
+        let mut day = None;
+        for image in &request.images {
+            let at = |(place, fault)| Error::Image { image: image.sequence, place, fault };
+            let table = self.read(image).await?;
+            let named = named_day(&table).map_err(|fault| at((Place::Whole, fault)))?;
+            day = match (day, named) {
+                (Some(before), Some(named)) if before != named => {
+                    return Err(at((Place::Whole, Fault::OtherDay(named, before))));
+                }
+                (before, named) => before.or(named),
+            };
+            let shifts = table.rows.into_iter().enumerate();
+            let shifts = shifts.map(|(row, cells)| shift(image.sequence, row + 1, cells));
+            pictures.push(shifts.collect::<Result<Vec<_>, _>>().map_err(at)?);
+        }
+        let shifts = join::join(pictures);
+        if let Some(beyond) = shifts.get(MAX_ENTRIES) {
+            let (image, place) = (beyond.image, Place::Row(beyond.row));
+            return Err(Error::Image { image, place, fault: Fault::TooManyRows });
+        }
+        let confidence = self.sure(&shifts)?;
+        Ok(Observation {
+            schedule_date: day.ok_or(Error::NoDate)?.to_string(),
+            timezone: request.timezone.clone(),
+            entries: shifts.into_iter().map(|shift| shift.entry).collect(),
+            confidence: Some(confidence),
+        })
+    }
+
+    /// The table on one image.
+    async fn read(&self, image: &ImageFile) -> Result<Table, Error> {
+        let at = |(place, fault)| Error::Image { image: image.sequence, place, fault };
+        let lost = |source| Error::File { image: image.sequence, source };
+        let size = tokio::fs::metadata(&image.path).await.map_err(lost)?.len();
+        if size > picture::MAX_FILE_BYTES {
+            return Err(at((Place::Whole, Fault::TooLarge(format!("{size} bytes")))));
+        }
+        let file = tokio::fs::read(&image.path).await.map_err(lost)?;
+        let prepared = tokio::task::spawn_blocking(move || prepare(&file)).await;
+        let prepared = prepared.map_err(|error| lost(std::io::Error::other(error)))?;
+        let (grey, rules) = prepared.map_err(|fault| at((Place::Whole, fault)))?;
+        let words = self.tesseract.read(&grey, Look::Page).await?;
+        let mut table = table::find(words, &rules).map_err(at)?;
+        self.look_again(&grey, &mut table).await?;
+        Ok(table)
+    }
+
+    /// Reads cells alone that are not what they must be, or not surely.
+    async fn look_again(&self, grey: &GrayImage, table: &mut Table) -> Result<(), Error> {
+        let mut looks = 0;
+        for row in &mut table.rows {
+            let (top, bottom) = (row.top, row.bottom);
+            for (column, cell) in &mut row.cells {
+                let time = matches!(column, Column::Start | Column::End | Column::Range);
+                let doubtful = !cell.fits(*column) || cell.confidence < SURE;
+                if looks == MAX_SECOND_LOOKS || !doubtful || (cell.text.is_empty() && !time) {
+                    continue;
+                }
+                looks += 1;
+                let bounds = table.bounds.iter().find(|bounds| bounds.column == Some(*column));
+                let Some(part) = bounds.map(|bounds| cut(grey, *bounds, top, bottom)) else {
+                    continue;
+                };
+                let look = if time { Look::Times } else { Look::Cell };
+                let words = lines::clean(self.tesseract.read(&part, look).await?);
+                let words = lines::lines(words);
+                let words: Vec<&Word> = words.iter().flat_map(|line| &line.words).collect();
+                let again = Cell::of(&words);
+                let better = (again.fits(*column), again.confidence);
+                if !again.text.is_empty() && better > (cell.fits(*column), cell.confidence) {
+                    *cell = again;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// How sure the rows are in all; an error names the worst cell.
+    fn sure(&self, shifts: &[Shift]) -> Result<f64, Error> {
+        let cells = shifts.iter().flat_map(|shift| {
+            shift.confidences.iter().map(move |(column, confidence)| (shift, *column, *confidence))
+        });
+        let cells: Vec<(&Shift, Column, f64)> = cells.collect();
+        let confidence = cells.iter().map(|(.., c)| c).sum::<f64>() / cells.len().max(1) as f64;
+        let Some((shift, column, worst)) = cells.into_iter().min_by(|a, b| a.2.total_cmp(&b.2))
+        else {
+            return Ok(0.0);
+        };
+        let fault = if worst < MIN_CELL {
+            Fault::UnsureCell { confidence: worst, least: MIN_CELL }
+        } else if confidence < self.min_confidence {
+            Fault::UnsureTable { confidence, least: self.min_confidence }
+        } else {
+            return Ok(confidence);
+        };
+        Err(Error::Image { image: shift.image, place: Place::Cell(shift.row, column), fault })
+    }
+}
+
+/// From a file to a picture that Tesseract reads well, and the rules that were on it.
+fn prepare(file: &[u8]) -> Result<(GrayImage, Rules), Fault> {
+    let grey = light::even_out(&picture::load(file)?).ok_or(Fault::Blank)?;
+    let grey = turn::level(grey);
+    let letter = ink::letter_height(&grey).ok_or(Fault::Blank)?;
+    let pixels = f64::from(grey.width()) * f64::from(grey.height());
+    let factor = (LETTER_HEIGHT / letter).min(MAX_SCALE).min((MAX_SCALED_PIXELS / pixels).sqrt());
+    // A picture that is nearly right is left as it is: scaling blurs.
+    let mut grey = if (0.8..1.25).contains(&factor) { grey } else { picture::scale(&grey, factor) };
+    let letter = ink::letter_height(&grey).ok_or(Fault::Blank)?;
+    let rules = ink::take_rules(&mut grey, letter);
+    Ok((grey, rules))
+}
+
+/// The part of the picture that is a cell, with paper around it.
+fn cut(grey: &GrayImage, bounds: Bounds, top: f64, bottom: f64) -> GrayImage {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
+    let pixel = |place: f64, most: u32| place.round().clamp(0.0, f64::from(most)) as u32;
+    let (left, right) = (pixel(bounds.left, grey.width()), pixel(bounds.right, grey.width()));
+    let (top, bottom) = (pixel(top, grey.height()), pixel(bottom, grey.height()));
+    let (width, height) = (right.saturating_sub(left).max(1), bottom.saturating_sub(top).max(1));
+    let around = 20;
+    let paper = image::Luma([255]);
+    let mut part = GrayImage::from_pixel(width + 2 * around, height + 2 * around, paper);
+    let view = image::imageops::crop_imm(grey, left, top, width, height);
+    image::imageops::replace(&mut part, &view.to_image(), i64::from(around), i64::from(around));
+    part
+}
+
+/// The day that the lines above the table name, if they do so surely.
+fn named_day(table: &Table) -> Result<Option<Date>, Fault> {
+    for line in &table.heading {
+        let Some(date) = dates::in_line(&line.text())? else { continue };
+        let digits = line.words.iter().filter(|w| w.text.contains(|c: char| c.is_ascii_digit()));
+        let worst = digits.map(|word| word.confidence).fold(1.0, f64::min);
+        return if worst < MIN_TIME { Err(Fault::UnsureDate) } else { Ok(Some(date)) };
+    }
+    Ok(None)
+}
+
+/// A row as a shift.
+fn shift(image: i32, row: usize, cells: Row) -> Result<Shift, (Place, Fault)> {
+    let mut entry = RawEntry::default();
+    let mut confidences = Vec::new();
+    for (column, cell) in cells.cells {
+        let fault = |fault| (Place::Cell(row, column), fault);
+        let not_a_time = || fault(Fault::NotATime);
+        if cell.text.chars().count() > MAX_TEXT_CHARS {
+            return Err(fault(Fault::TooLong));
+        }
+        let time = matches!(column, Column::Start | Column::End | Column::Range);
+        if !cell.text.is_empty() || time {
+            confidences.push((column, cell.confidence));
+        }
+        match column {
+            Column::Start => entry.start = times::time(&cell.text).ok_or_else(not_a_time)?,
+            Column::End => entry.end = times::time(&cell.text).ok_or_else(not_a_time)?,
+            Column::Range => {
+                (entry.start, entry.end) = times::range(&cell.text).ok_or_else(not_a_time)?;
+            }
+            Column::Title => entry.title = cell.text,
+            Column::Location => entry.location = cell.text,
+            Column::Customer => entry.customer = cell.text,
+            Column::Kind => entry.kind = cell.text,
+        }
+        if time && cell.confidence < MIN_TIME {
+            let unsure = Fault::UnsureCell { confidence: cell.confidence, least: MIN_TIME };
+            return Err(fault(unsure));
+        }
+    }
+    Ok(Shift { entry, image, row, confidences })
+}
