@@ -228,6 +228,13 @@ pub enum Column {
     Kind,
 }
 
+impl Column {
+    /// Whether it holds times.
+    fn is_time(self) -> bool {
+        matches!(self, Column::Start | Column::End | Column::Range)
+    }
+}
+
 impl std::fmt::Display for Column {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {

@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(at(&rules.upright), [0.5, 130.5, 260.5, 390.5]);
         assert_eq!(at(&rules.level), [0.5, 60.5, 120.5, 180.5, 240.5]);
         for (x, y, pixel) in picture.enumerate_pixels() {
-            let letter = (20..34).contains(&(y % 60)) && x % 130 > 21 && x % 12 < 6 && y < 240;
+            let letter = (20..34).contains(&(y % 60)) && x % 130 > 20 && x % 12 < 6 && y < 240;
             // The letters right beside a rule may lose their edge.
             if x % 130 > 3 && x % 130 < 127 {
                 assert_eq!(pixel.0[0] == 0, letter, "at {x}, {y}");

@@ -141,8 +141,9 @@ impl Ocr {
         for row in &mut table.rows {
             let (top, bottom) = (row.top, row.bottom);
             for (column, cell) in &mut row.cells {
-                let time = matches!(column, Column::Start | Column::End | Column::Range);
-                let doubtful = !cell.fits(*column) || cell.confidence < SURE;
+                let time = column.is_time();
+                let doubtful =
+                    !cell.fits(*column) || cell.confidence < SURE || (time && cell.is_bare());
                 if looks == MAX_SECOND_LOOKS || !doubtful || (cell.text.is_empty() && !time) {
                     continue;
                 }
@@ -156,8 +157,9 @@ impl Ocr {
                 let words = lines::lines(words);
                 let words: Vec<&Word> = words.iter().flat_map(|line| &line.words).collect();
                 let again = Cell::of(&words);
-                let better = (again.fits(*column), again.confidence);
-                if !again.text.is_empty() && better > (cell.fits(*column), cell.confidence) {
+                // A bare number may be a time whose sign was lost; one with its sign is the better reading.
+                let worth = |cell: &Cell| (cell.fits(*column), !cell.is_bare(), cell.confidence);
+                if !again.text.is_empty() && worth(&again) > worth(cell) {
                     *cell = again;
                 }
             }
@@ -237,7 +239,7 @@ fn shift(image: i32, row: usize, cells: Row) -> Result<Shift, (Place, Fault)> {
         if cell.text.chars().count() > MAX_TEXT_CHARS {
             return Err(fault(Fault::TooLong));
         }
-        let time = matches!(column, Column::Start | Column::End | Column::Range);
+        let time = column.is_time();
         if !cell.text.is_empty() || time {
             confidences.push((column, cell.confidence));
         }

@@ -45,6 +45,13 @@ pub(super) struct Row {
     pub(super) cells: BTreeMap<Column, Cell>,
 }
 
+impl Row {
+    /// Whether one of its times is one.
+    fn has_whole_time(&self) -> bool {
+        self.cells.iter().any(|(column, cell)| column.is_time() && cell.fits(*column))
+    }
+}
+
 /// What was read in a cell, and how surely.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Cell {
@@ -59,7 +66,15 @@ impl Cell {
         let all: f64 = words.iter().map(|word| letters(word)).sum();
         let sum: f64 = words.iter().map(|word| letters(word) * word.confidence).sum();
         let text = words.iter().map(|word| word.text.as_str()).collect::<Vec<_>>().join(" ");
+        // A dash or a quote at the edge of a cell is what is left of a rule, or a speck.
+        let edge = ['-', '–', '—', '\'', '"', '‘', '’', '“', '”', '`', ' '];
+        let text = text.trim_matches(edge).to_owned();
         Cell { text, confidence: if all > 0.0 { sum / all } else { 0.0 } }
+    }
+
+    /// Whether it is nothing but digits and blanks.
+    pub(super) fn is_bare(&self) -> bool {
+        self.text.chars().all(|c| c.is_ascii_digit() || c == ' ')
     }
 
     /// Whether it is what its column must hold.
@@ -211,6 +226,10 @@ impl Frame<'_> {
         let pitch = timed.windows(2).map(|pair| pair[1] - pair[0]).reduce(f64::min);
         for (at, line) in body.iter().enumerate() {
             let above = at.checked_sub(1).map(|above| body[above]);
+            if groups.is_empty() && banded && !self.parted(self.header, line.middle()) {
+                // The second line of a header.
+                continue;
+            }
             let same_band = above.is_some_and(|above| !self.parted(above.middle(), line.middle()));
             if banded && same_band {
                 if let Some(group) = groups.last_mut() {
@@ -231,7 +250,7 @@ impl Frame<'_> {
                 {
                     group.push(line);
                 }
-                // The second line of a header.
+                // The second line of a header here, too.
                 None if distance <= near => {}
                 _ => groups.push(vec![line]),
             }
@@ -245,15 +264,17 @@ impl Frame<'_> {
         groups: Vec<Vec<&Line>>,
         pitch: Option<f64>,
     ) -> Result<Vec<Row>, (Place, Fault)> {
-        let has_time = |group: &Vec<&Line>| group.iter().any(|line| self.has_time(line));
-        let last = groups.iter().rposition(has_time).ok_or((Place::Whole, Fault::NoRows))?;
+        let has_time = |group: &[&Line]| group.iter().any(|line| self.has_time(line));
+        // What stands below may begin with a word under the times; it is no row for that.
+        let whole = groups.iter().rposition(|group| self.row(group).has_whole_time());
+        let last = whole.or_else(|| groups.iter().rposition(|group| has_time(group)));
+        let last = last.ok_or((Place::Whole, Fault::NoRows))?;
         let mut rows = Vec::new();
         for (at, group) in groups.iter().enumerate() {
+            if at > last && self.stands_below(group, &groups[at - 1], pitch) {
+                break;
+            }
             if !has_time(group) {
-                if at > last && self.stands_below(group, &groups[at - 1], pitch) {
-                    break;
-                }
-                // A second header line may have its own band only if nothing but headings is there.
                 return Err((Place::Row(rows.len() + 1), Fault::NoTime));
             }
             rows.push(self.row(group));
@@ -263,7 +284,7 @@ impl Frame<'_> {
 
     /// Whether every row has a band of its own between two rules.
     fn is_banded(&self, body: &[&Line]) -> bool {
-        let mut timed = body.iter().filter(|line| self.has_whole_time(line)).peekable();
+        let mut timed = body.iter().filter(|line| self.row(&[line]).has_whole_time()).peekable();
         let mut parted = false;
         while let Some(line) = timed.next() {
             let Some(next) = timed.peek() else { break };
@@ -297,12 +318,6 @@ impl Frame<'_> {
         })
     }
 
-    fn has_whole_time(&self, line: &Line) -> bool {
-        self.row(&[line]).cells.iter().any(|(column, cell)| {
-            matches!(column, Column::Start | Column::End | Column::Range) && cell.fits(*column)
-        })
-    }
-
     fn row(&self, group: &[&Line]) -> Row {
         let mut cells = BTreeMap::new();
         let words = || group.iter().flat_map(|line| &line.words);
@@ -326,6 +341,6 @@ impl Bounds {
     }
 
     fn is_time(&self) -> bool {
-        matches!(self.column, Some(Column::Start | Column::End | Column::Range))
+        self.column.is_some_and(Column::is_time)
     }
 }

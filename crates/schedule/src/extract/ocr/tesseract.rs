@@ -24,7 +24,7 @@ const ADVICE: &str = "Install the package tesseract-ocr, or set the path of the 
 /// How Tesseract is to look at a picture.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Look {
-    /// Lines of text, as on a page.
+    /// Pieces of text anywhere on it.
     Page,
     /// One cell of text.
     Cell,
@@ -105,7 +105,8 @@ impl Tesseract {
         })?;
         let mut arguments = vec!["stdin", "stdout", "-l", &self.languages, "--dpi", "300"];
         match look {
-            Look::Page => arguments.extend(["--psm", "6"]),
+            // Sparse text: where lines are read whole, the wide gaps of a table swallow the blanks in its cells.
+            Look::Page => arguments.extend(["--psm", "11"]),
             Look::Cell => arguments.extend(["--psm", "6"]),
             Look::Times => {
                 let times = "tessedit_char_whitelist=0123456789:.-–amphAMPH ";

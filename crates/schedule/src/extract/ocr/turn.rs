@@ -119,7 +119,8 @@ mod tests {
             let turned = rotate(&rows, -degrees);
             let found = askew(&turned);
             assert!((found - degrees).abs() < 0.15, "{degrees}: {found}");
-            assert!(askew(&rotate(&turned, found)).abs() < 0.15);
+            let left = askew(&rotate(&turned, found));
+            assert!(left.abs() < 0.25, "{degrees}: {left}");
         }
     }
 }
