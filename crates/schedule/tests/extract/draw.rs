@@ -10,6 +10,9 @@ pub(crate) const SANS: &str = "dejavu/DejaVuSans.ttf";
 pub(crate) const SERIF: &str = "dejavu/DejaVuSerif.ttf";
 pub(crate) const BOLD: &str = "dejavu/DejaVuSans-Bold.ttf";
 pub(crate) const MONO: &str = "dejavu/DejaVuSansMono.ttf";
+pub(crate) const HEAVY: &str = "liberation2/LiberationSans-Bold.ttf";
+pub(crate) const TYPEWRITER: &str = "liberation2/LiberationMono-Regular.ttf";
+pub(crate) const SLANTED: &str = "liberation2/LiberationSerif-Italic.ttf";
 pub(crate) const ARIAL: &str = "liberation2/LiberationSans-Regular.ttf";
 pub(crate) const TIMES: &str = "liberation2/LiberationSerif-Regular.ttf";
 

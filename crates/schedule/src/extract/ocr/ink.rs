@@ -15,6 +15,10 @@ const SAME_PART: f64 = 0.6;
 /// A rule that parts columns or rows is so many letters long in all.
 const PARTING_LETTERS: f64 = 3.0;
 
+/// A piece of ink between these, as parts of a letter's height, may be a letter.
+const LEAST_LETTER: f64 = 0.5;
+const MOST_LETTER: f64 = 1.6;
+
 /// Where a table's rules were: the vertical ones by x, the others by y, with what they span.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Rules {
@@ -48,6 +52,14 @@ pub(super) fn letter_height(grey: &GrayImage) -> Option<f64> {
     heights.sort_unstable();
     // The median would be between small letters and capitals; this is mostly a capital's.
     (heights.len() >= 8).then(|| f64::from(heights[heights.len() * 7 / 10]))
+}
+
+/// Whether there is a piece of ink that may be a letter, and no dot, dash or speck.
+pub(super) fn has_letters(grey: &GrayImage, letter: f64) -> bool {
+    pieces(grey, 128).iter().any(|piece| {
+        let height = f64::from(piece.bottom - piece.top + 1) / letter;
+        (LEAST_LETTER..=MOST_LETTER).contains(&height)
+    })
 }
 
 /// A connected piece of ink.

@@ -1,12 +1,13 @@
 //! Extraction by OCR: a photographed or scanned table of shifts, read with Tesseract.
 //!
 //! In the order of the data: [`Ocr`] takes a file, `picture` decodes it, `light` evens it out, `turn` levels it,
-//! `ink` scales it and takes the rules, `tesseract` reads words, `lines` and `table` make cells of them, `join`
+//! `ink` scales it and takes the rules, `tesseract` reads words, `lines` and `table` make cells of them, `again` checks these, `join`
 //! puts the pictures of a session together.
 //!
 //! Promises: one picture is worked on at a time; a cell that is not sure is looked at again and then refused;
 //! nothing is corrected but digits in times. docs/spec/schedule-extraction.md has the rules and the limits.
 
+mod again;
 mod dates;
 mod headers;
 mod ink;
@@ -26,10 +27,11 @@ use jiff::civil::Date;
 
 use super::{Column, Error, Fault, ImageFile, MAX_ENTRIES, MAX_TEXT_CHARS, Place, Request};
 use crate::observation::{Observation, RawEntry};
+use again::Again;
 use ink::Rules;
 use join::Shift;
-use table::{Bounds, Cell, Row, Table};
-use tesseract::{Look, Tesseract, Word};
+use table::{Row, Table};
+use tesseract::{Look, Tesseract};
 
 /// The height of letters that Tesseract reads best.
 const LETTER_HEIGHT: f64 = 32.0;
@@ -37,8 +39,6 @@ const LETTER_HEIGHT: f64 = 32.0;
 const MAX_SCALE: f64 = 4.0;
 /// The most pixels after it is made larger.
 const MAX_SCALED_PIXELS: f64 = 24_000_000.0;
-/// Cells of a picture that are looked at again.
-const MAX_SECOND_LOOKS: usize = 24;
 /// Cells below this are looked at again.
 const SURE: f64 = 0.70;
 /// A cell below this is refused.
@@ -128,43 +128,12 @@ impl Ocr {
         let file = tokio::fs::read(&image.path).await.map_err(lost)?;
         let prepared = tokio::task::spawn_blocking(move || prepare(&file)).await;
         let prepared = prepared.map_err(|error| lost(std::io::Error::other(error)))?;
-        let (grey, rules) = prepared.map_err(|fault| at((Place::Whole, fault)))?;
+        let (grey, rules, letter) = prepared.map_err(|fault| at((Place::Whole, fault)))?;
         let words = self.tesseract.read(&grey, Look::Page).await?;
         let mut table = table::find(words, &rules).map_err(at)?;
-        self.look_again(&grey, &mut table).await?;
+        let (tesseract, grey, image) = (&self.tesseract, &grey, image.sequence);
+        Again { tesseract, grey, letter, image }.check(&mut table).await?;
         Ok(table)
-    }
-
-    /// Reads cells alone that are not what they must be, or not surely.
-    async fn look_again(&self, grey: &GrayImage, table: &mut Table) -> Result<(), Error> {
-        let mut looks = 0;
-        for row in &mut table.rows {
-            let (top, bottom) = (row.top, row.bottom);
-            for (column, cell) in &mut row.cells {
-                let time = column.is_time();
-                let doubtful =
-                    !cell.fits(*column) || cell.confidence < SURE || (time && cell.is_bare());
-                if looks == MAX_SECOND_LOOKS || !doubtful || (cell.text.is_empty() && !time) {
-                    continue;
-                }
-                looks += 1;
-                let bounds = table.bounds.iter().find(|bounds| bounds.column == Some(*column));
-                let Some(part) = bounds.map(|bounds| cut(grey, *bounds, top, bottom)) else {
-                    continue;
-                };
-                let look = if time { Look::Times } else { Look::Cell };
-                let words = lines::clean(self.tesseract.read(&part, look).await?);
-                let words = lines::lines(words);
-                let words: Vec<&Word> = words.iter().flat_map(|line| &line.words).collect();
-                let again = Cell::of(&words);
-                // A bare number may be a time whose sign was lost; one with its sign is the better reading.
-                let worth = |cell: &Cell| (cell.fits(*column), !cell.is_bare(), cell.confidence);
-                if !again.text.is_empty() && worth(&again) > worth(cell) {
-                    *cell = again;
-                }
-            }
-        }
-        Ok(())
     }
 
     /// How sure the rows are in all; an error names the worst cell.
@@ -189,8 +158,8 @@ impl Ocr {
     }
 }
 
-/// From a file to a picture that Tesseract reads well, and the rules that were on it.
-fn prepare(file: &[u8]) -> Result<(GrayImage, Rules), Fault> {
+/// From a file to a picture that Tesseract reads well, the rules that were on it, and its letters' height.
+fn prepare(file: &[u8]) -> Result<(GrayImage, Rules, f64), Fault> {
     let grey = light::even_out(&picture::load(file)?).ok_or(Fault::Blank)?;
     let grey = turn::level(grey);
     let letter = ink::letter_height(&grey).ok_or(Fault::Blank)?;
@@ -200,22 +169,7 @@ fn prepare(file: &[u8]) -> Result<(GrayImage, Rules), Fault> {
     let mut grey = if (0.8..1.25).contains(&factor) { grey } else { picture::scale(&grey, factor) };
     let letter = ink::letter_height(&grey).ok_or(Fault::Blank)?;
     let rules = ink::take_rules(&mut grey, letter);
-    Ok((grey, rules))
-}
-
-/// The part of the picture that is a cell, with paper around it.
-fn cut(grey: &GrayImage, bounds: Bounds, top: f64, bottom: f64) -> GrayImage {
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
-    let pixel = |place: f64, most: u32| place.round().clamp(0.0, f64::from(most)) as u32;
-    let (left, right) = (pixel(bounds.left, grey.width()), pixel(bounds.right, grey.width()));
-    let (top, bottom) = (pixel(top, grey.height()), pixel(bottom, grey.height()));
-    let (width, height) = (right.saturating_sub(left).max(1), bottom.saturating_sub(top).max(1));
-    let around = 20;
-    let paper = image::Luma([255]);
-    let mut part = GrayImage::from_pixel(width + 2 * around, height + 2 * around, paper);
-    let view = image::imageops::crop_imm(grey, left, top, width, height);
-    image::imageops::replace(&mut part, &view.to_image(), i64::from(around), i64::from(around));
-    part
+    Ok((grey, rules, letter))
 }
 
 /// The day that the lines above the table name, if they do so surely.

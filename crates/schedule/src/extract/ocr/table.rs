@@ -26,7 +26,17 @@ pub(super) struct Table {
     /// The lines above it.
     pub(super) heading: Vec<Line>,
     pub(super) bounds: Vec<Bounds>,
+    /// From the leftmost word to the rightmost.
+    extent: (f64, f64),
     pub(super) rows: Vec<Row>,
+}
+
+impl Table {
+    /// The part of a column that can hold its cells: the outermost end near the outermost words.
+    pub(super) fn within(&self, bounds: Bounds, letter: f64) -> Bounds {
+        let left = bounds.left.max(self.extent.0 - letter);
+        Bounds { left, right: bounds.right.min(self.extent.1 + letter), ..bounds }
+    }
 }
 
 /// Where a column is. None: one that we pass over.
@@ -111,7 +121,12 @@ pub(super) fn find(words: Vec<Word>, rules: &Rules) -> Result<Table, (Place, Fau
     let bounds = bounds(&headings, &body, &rules.upright, lines[at].middle());
     let frame = Frame { bounds: &bounds, rules, letter, header: lines[at].middle() };
     let rows = frame.rows(&body)?;
-    Ok(Table { heading: lines[..at].to_vec(), rows, bounds })
+    let table = || lines[at..].iter().flat_map(|line| &line.words);
+    let extent = (
+        table().map(|word| word.left).fold(f64::INFINITY, f64::min),
+        table().map(|word| word.right).fold(0.0, f64::max),
+    );
+    Ok(Table { heading: lines[..at].to_vec(), extent, rows, bounds })
 }
 
 #[derive(Debug, Clone, Copy)]

@@ -16,6 +16,8 @@ const MAX_OUTPUT_BYTES: u64 = 8 << 20;
 const MAX_WORDS: usize = 20_000;
 /// The most address space.
 const MAX_MEMORY_BYTES: u64 = 1 << 30;
+/// What a cell of times may hold.
+const TIME_SIGNS: &str = "tessedit_char_whitelist=0123456789:.-–amphurAMPHU ";
 /// How errors call it.
 const NAME: &str = "tesseract";
 /// What to do when it is not there.
@@ -26,9 +28,13 @@ const ADVICE: &str = "Install the package tesseract-ocr, or set the path of the 
 pub(super) enum Look {
     /// Pieces of text anywhere on it.
     Page,
-    /// One cell of text.
-    Cell,
-    /// One cell that holds digits and what stands between them.
+    /// One line of text.
+    Line,
+    /// A few lines of text.
+    Lines,
+    /// One line that holds digits and what stands between them.
+    Time,
+    /// Lines of such.
     Times,
 }
 
@@ -107,11 +113,10 @@ impl Tesseract {
         match look {
             // Sparse text: where lines are read whole, the wide gaps of a table swallow the blanks in its cells.
             Look::Page => arguments.extend(["--psm", "11"]),
-            Look::Cell => arguments.extend(["--psm", "6"]),
-            Look::Times => {
-                let times = "tessedit_char_whitelist=0123456789:.-–amphAMPH ";
-                arguments.extend(["--psm", "7", "-c", times]);
-            }
+            Look::Line => arguments.extend(["--psm", "7"]),
+            Look::Lines => arguments.extend(["--psm", "6"]),
+            Look::Time => arguments.extend(["--psm", "7", "-c", TIME_SIGNS]),
+            Look::Times => arguments.extend(["--psm", "6", "-c", TIME_SIGNS]),
         }
         arguments.push("tsv");
         let arguments: Vec<String> = arguments.into_iter().map(str::to_owned).collect();
