@@ -9,7 +9,8 @@ use jiff::civil::Date;
 use serde_json::{Map, Value, json};
 
 use super::process::Run;
-use super::{Error, MAX_ENTRIES, MAX_TEXT_CHARS, Request};
+use super::{Error, Request};
+use crate::canonical::{MAX_ENTRIES, MAX_FIELD_CHARS};
 use crate::observation::{Observation, RawEntry};
 
 /// The longest answer.
@@ -122,7 +123,7 @@ fn read_answer(answer: &[u8]) -> Result<Observation, String> {
 fn read_entry(at: usize, entry: &Value) -> Result<RawEntry, String> {
     let entry = entry.as_object().ok_or_else(|| format!("entries[{at}] is no object"))?;
     let field = |name: &str| {
-        text(entry.get(name), MAX_TEXT_CHARS)
+        text(entry.get(name), MAX_FIELD_CHARS)
             .map_err(|wrong| format!("entries[{at}].{name} {wrong}"))
     };
     Ok(RawEntry {
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(answer(good).unwrap().entries[0].start, "8");
         let long = format!(
             r#"{{"schedule_date":"2026-11-16","entries":[{{"title":"{}"}}]}}"#,
-            "secret".repeat(MAX_TEXT_CHARS)
+            "secret".repeat(MAX_FIELD_CHARS)
         );
         for (text, named) in [
             ("", "no JSON object"),

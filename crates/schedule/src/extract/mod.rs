@@ -16,13 +16,9 @@ use std::time::Duration;
 use jiff::civil::Date;
 use uuid::Uuid;
 
+use crate::canonical::{MAX_ENTRIES, MAX_FIELD_CHARS};
 use crate::observation::Observation;
 use crate::worker::MAX_IMAGES;
-
-/// The most rows of a day.
-pub const MAX_ENTRIES: usize = 500;
-/// The longest text of a cell.
-pub const MAX_TEXT_CHARS: usize = 500;
 
 /// One image of a session, as a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -284,6 +280,9 @@ pub enum Fault {
         "this row has no time. Photograph this part again, closer and in even light, or write the time clearly"
     )]
     NoTime,
+    /// A row that was not there each time it was looked for.
+    #[error("a row here could not be read surely. Photograph this part again, closer and in even light")]
+    LostRow,
     /// A time cell that is no time.
     #[error(
         "this is not a time. Photograph this part again, closer and in even light, or write the time clearly"
@@ -291,7 +290,7 @@ pub enum Fault {
     NotATime,
     /// A text that is longer than any cell may be.
     #[error(
-        "the text has more than {MAX_TEXT_CHARS} characters. Photograph the table without what stands around it"
+        "the text has more than {MAX_FIELD_CHARS} characters. Photograph the table without what stands around it"
     )]
     TooLong,
     /// A cell that is not sure enough.

@@ -1,7 +1,9 @@
 //! How many cells are read right, over fonts, sizes, angles and noises. The spec page has the measured number.
 
+use std::sync::{Arc, Mutex};
+
 use image::GrayImage;
-use jiff::civil::date;
+use schedule::extract::Blame;
 use schedule::observation::RawEntry;
 
 use crate::draw::{
@@ -9,14 +11,10 @@ use crate::draw::{
     shaded, specked, turned,
 };
 use crate::read;
+use crate::spoiled::{self, Case};
 
-/// What must be reached; what is measured is in the spec.
-struct Floor {
-    /// Pictures that are read; the others are refused.
-    pictures: usize,
-    /// Cells read right, of a thousand.
-    per_thousand: usize,
-}
+/// How many spoiled pictures a run of the tests reads.
+const SPOILED: u64 = 24;
 
 pub(crate) fn sheet<'a>() -> Sheet<'a> {
     Sheet {
@@ -124,68 +122,96 @@ fn cells(entry: &RawEntry) -> [&str; 6] {
     [start, end, title, location, customer, kind].map(String::as_str)
 }
 
-/// What came of some pictures.
+/// What came of the cells of some pictures.
 #[derive(Debug, Default)]
 struct Score {
-    pictures: usize,
-    cells: usize,
     right: usize,
-    wrong_times: Vec<String>,
+    /// In pictures that were refused.
+    refused: usize,
+    wrong: Vec<String>,
 }
 
-async fn score(pictures: Vec<(&'static str, GrayImage)>, expected: Vec<Vec<&str>>) -> Score {
-    let mut score = Score::default();
-    for (name, picture) in pictures {
+impl Score {
+    async fn add(&mut self, case: Case) {
+        let Case { name, picture, rows } = case;
         let observation = match read(&[picture], &["eng"]).await {
             Ok(observation) => observation,
             Err(error) => {
                 println!("{name}: refused: {error}");
-                continue;
+                assert_eq!(error.blame(), Blame::Images, "{name}: {error}");
+                self.refused += rows.iter().map(Vec::len).sum::<usize>();
+                return;
             }
         };
-        score.pictures += 1;
-        assert_eq!(observation.schedule_date, date(2026, 11, 16), "{name}");
-        assert_eq!(observation.entries.len(), expected.len(), "{name}: {observation:?}");
-        let mut missed = Vec::new();
-        for (entry, row) in observation.entries.iter().zip(&expected) {
-            for (column, (read, written)) in cells(entry).iter().zip(row).enumerate() {
-                score.cells += 1;
-                if read == written {
-                    score.right += 1;
-                    continue;
-                }
-                missed.push(format!("{read:?} for {written:?}"));
-                if column < 2 {
-                    score.wrong_times.push(format!("{name}: {read:?} for {written:?}"));
+        println!("{name}: read, confidence {:.3}", observation.confidence.unwrap());
+        if observation.schedule_date != "2026-11-16" {
+            self.wrong.push(format!("{name}: {}", observation.schedule_date));
+        }
+        if observation.entries.len() != rows.len() {
+            self.wrong.push(format!("{name}: {} rows", observation.entries.len()));
+            return;
+        }
+        for (entry, row) in observation.entries.iter().zip(&rows) {
+            for (read, written) in cells(entry).iter().zip(row) {
+                // Case makes no difference to the canonical form.
+                if read.to_lowercase() == written.to_lowercase() {
+                    self.right += 1;
+                } else {
+                    self.wrong.push(format!("{name}: {read:?} for {written:?}"));
                 }
             }
         }
-        println!("{name}: confidence {:.3}, missed {missed:?}", observation.confidence.unwrap());
     }
-    score
 }
 
-/// Reads the pictures, two at once, and compares.
-async fn check(mut pictures: Vec<(&'static str, GrayImage)>, sheet: Sheet<'static>, floor: Floor) {
-    let half = pictures.split_off(pictures.len() / 2);
-    let halves =
-        (tokio::spawn(score(pictures, sheet.rows.clone())), tokio::spawn(score(half, sheet.rows)));
-    let (a, b) = (halves.0.await.unwrap(), halves.1.await.unwrap());
-    let (read, right, all) = (a.pictures + b.pictures, a.right + b.right, a.cells + b.cells);
-    println!("{right} of {all} cells right in {read} pictures that were read");
-    // A wrong time that is taken for sure is the one thing that must not happen.
-    let wrong_times = [a.wrong_times, b.wrong_times].concat();
-    assert!(wrong_times.is_empty(), "{wrong_times:?}");
-    assert!(read >= floor.pictures, "only {read} were read");
-    assert!(right * 1000 >= all * floor.per_thousand, "{right} of {all}");
+/// Reads pictures, as many at once as there are cores. Nothing may be wrong, and so many of a hundred cells must be right.
+async fn check(cases: Vec<Case>, least_right: usize) {
+    let cases = Arc::new(Mutex::new(cases));
+    let read = |cases: Arc<Mutex<Vec<Case>>>| async move {
+        let mut score = Score::default();
+        loop {
+            let next = cases.lock().unwrap().pop();
+            let Some(case) = next else { return score };
+            score.add(case).await;
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let readers: Vec<_> = (0..cores).map(|_| tokio::spawn(read(cases.clone()))).collect();
+    let mut all = Score::default();
+    for reader in readers {
+        let Score { right, refused, wrong } = reader.await.unwrap();
+        all.right += right;
+        all.refused += refused;
+        all.wrong.extend(wrong);
+    }
+    let Score { right, refused, wrong } = all;
+    println!("cells: {right} right, {refused} refused, {} wrong", wrong.len());
+    assert!(wrong.is_empty(), "{wrong:#?}");
+    let cells = right + refused;
+    assert!(right * 100 >= cells * least_right, "{right} of {cells} are right");
+}
+
+fn cases(pictures: Vec<(&'static str, GrayImage)>, sheet: &Sheet<'_>) -> Vec<Case> {
+    let row = |row: &Vec<&str>| row.iter().map(|cell| (*cell).to_owned()).collect();
+    let rows: Vec<Vec<String>> = sheet.rows.iter().map(row).collect();
+    let case = |(name, picture): (&str, GrayImage)| Case {
+        name: name.to_owned(),
+        picture,
+        rows: rows.clone(),
+    };
+    pictures.into_iter().map(case).collect()
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn cells_are_read_right_over_fonts_sizes_angles_and_noises() {
-    check(pictures(), sheet(), Floor { pictures: 18, per_thousand: 980 }).await;
+    check(cases(pictures(), &sheet()), 90).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn hard_pictures_are_read_or_refused() {
-    check(hard_pictures(), hard_sheet(), Floor { pictures: 4, per_thousand: 850 }).await;
+async fn hard_pictures_are_read_right_or_refused() {
+    let mut all = cases(hard_pictures(), &hard_sheet());
+    // More than are looked at each time, for who measures: the spec says what came of them.
+    let more = std::env::var("OCR_PICTURES").ok().and_then(|number| number.parse().ok());
+    all.extend((1..=more.unwrap_or(SPOILED)).map(spoiled::case));
+    check(all, 40).await;
 }

@@ -160,11 +160,32 @@ pub(crate) fn turned(sheet: &GrayImage, degrees: f32) -> GrayImage {
     })
 }
 
+/// The sheet seen from one side and from below: what is farther away is smaller.
+pub(crate) fn slanted_away(sheet: &GrayImage, across: f32, down: f32) -> GrayImage {
+    let (width, height) = (sheet.width() as f32, sheet.height() as f32);
+    let paper = *sheet.get_pixel(0, 0);
+    GrayImage::from_fn(sheet.width(), sheet.height(), |x, y| {
+        let (dx, dy) = (x as f32 / width - 0.5, y as f32 / height - 0.5);
+        let far = 1.0 + across * dx + down * dy;
+        let (x, y) = (width * (0.5 + dx / far), height * (0.5 + dy / far));
+        image::imageops::interpolate_bilinear(sheet, x, y).unwrap_or(paper)
+    })
+}
+
+/// The sheet after a JPEG file of this quality, of 100.
+pub(crate) fn compressed(sheet: &GrayImage, quality: u8) -> GrayImage {
+    let mut file = std::io::Cursor::new(Vec::new());
+    let encoder = image::codecs::jpeg::JpegEncoder::new_with_quality(&mut file, quality);
+    sheet.write_with_encoder(encoder).unwrap();
+    image::load_from_memory(file.get_ref()).unwrap().into_luma8()
+}
+
 /// A sequence of numbers that is the same on every machine.
 pub(crate) struct Dice(pub(crate) u64);
 
 impl Dice {
-    fn roll(&mut self) -> f32 {
+    /// From 0 to 1.
+    pub(crate) fn roll(&mut self) -> f32 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;

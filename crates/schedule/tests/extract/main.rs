@@ -12,6 +12,7 @@ mod accuracy;
 mod command;
 mod draw;
 mod ocr;
+mod spoiled;
 
 use std::path::Path;
 
@@ -29,8 +30,7 @@ fn request(folder: &Path, images: &[&str]) -> Request {
         session_id: Uuid::nil(),
         user_id: 42,
         images: images.map(image).collect(),
-        schedule_date: None,
-        timezone: Some("Europe/Berlin".to_owned()),
+        timezone: "Europe/Berlin".to_owned(),
     }
 }
 

@@ -1,103 +1,140 @@
-//! Second looks: times are read twice, and a doubtful cell is read alone.
+//! Second looks: everything is read twice or more, and what the readings do not agree on is refused.
 //!
-//! Promises: two readings of a time that differ are settled by a third or make the cell unsure; a cell with
-//! letters in it is never taken as empty.
+//! Promises: a time counts when three readings agree and at most one says another, a text when two do; a cell with
+//! letters in it is never taken as empty; a row that only one reading has is told. Tesseract's own confidence
+//! is not enough for this: it is sure of a wrong digit in a faint picture.
 
 use image::GrayImage;
+use jiff::civil::Date;
 
-use super::ink;
-use super::lines;
+use super::lines::{self, Line};
 use super::table::{Bounds, Cell, Row, Table};
 use super::tesseract::{Look, Tesseract, Word};
-use super::times;
-use super::{MIN_CELL, SURE};
+use super::{MIN_CELL, dates, ink, picture, times};
+use crate::canonical::fold;
 use crate::extract::{Column, Error, Fault, Place};
 
+/// The second reading is of the picture in another size: what is misread by chance is misread otherwise.
+pub(super) const OTHER_SIZE: f64 = 0.75;
 /// Cells of a picture that are read alone.
 const MAX_LOOKS: usize = 24;
 /// White paper around a part that is read alone, in pixels.
 const AROUND: u32 = 20;
 /// A row higher than so many letters has several lines.
 const LINE_LETTERS: f64 = 2.2;
+/// Readings of a time that must agree.
+const TIMES_AGREE: usize = 3;
+/// Readings of a text that must agree.
+const TEXTS_AGREE: usize = 2;
 
 /// A picture that is looked at again.
 pub(super) struct Again<'a> {
     pub(super) tesseract: &'a Tesseract,
     pub(super) grey: &'a GrayImage,
     pub(super) letter: f64,
-    /// The image's sequence, for errors.
-    pub(super) image: i32,
+    /// The words of the second reading, where they are on this picture.
+    pub(super) second: Vec<Word>,
 }
 
 impl Again<'_> {
-    /// Checks the cells of a table, and reads again what is doubtful.
-    pub(super) async fn check(&self, table: &mut Table) -> Result<(), Error> {
+    /// The day that the heading names, if two readings say so.
+    pub(super) async fn day(&self, table: &Table) -> Result<Result<Option<Date>, Fault>, Error> {
+        let first = dates::in_heading(&table.heading);
+        let above = self.second.iter().filter(|word| word.bottom < table.header);
+        let second = dates::in_heading(&lines::lines(above.cloned().collect()));
+        if first == second {
+            return Ok(first);
+        }
+        let right = f64::from(self.grey.width());
+        let part = cut(self.grey, (0.0, right), (0.0, table.header - self.letter));
+        let third = dates::in_heading(&self.read(&part, Look::Lines).await?);
+        let agreed = third == first || third == second;
+        Ok(if agreed { third } else { Err(Fault::UnsureDate) })
+    }
+
+    /// Checks the cells of a table.
+    pub(super) async fn check(
+        &self,
+        table: &mut Table,
+    ) -> Result<Result<(), (Place, Fault)>, Error> {
+        if let Some(lost) = self.lost_row(table) {
+            return Ok(Err((Place::Row(lost), Fault::LostRow)));
+        }
         let mut looks = 0;
         for bounds in table.bounds.clone() {
             let Some(column) = bounds.column else { continue };
             let bounds = table.within(bounds, self.letter);
             let strip =
                 if column.is_time() { self.strip(bounds, &table.rows).await? } else { Vec::new() };
-            for at in 0..table.rows.len() {
-                let row = &mut table.rows[at];
-                let part = cut(self.grey, bounds, row.top, row.bottom);
-                let high = row.bottom - row.top > LINE_LETTERS * self.letter;
+            for (at, row) in table.rows.iter_mut().enumerate() {
+                let second = self.second.iter().filter(|w| bounds.has(w) && row.has(w)).cloned();
+                let second = lines::lines(second.collect());
                 let Some(cell) = row.cells.get_mut(&column) else { continue };
-                let other = strip.get(at).filter(|other| other.fits(column));
-                let differs = match other {
-                    Some(other) if !cell.fits(column) => {
-                        *cell = other.clone();
-                        false
-                    }
-                    Some(other) => {
-                        let same = key(column, cell) == key(column, other);
-                        // A bare number may be a time whose sign was lost.
-                        if same && cell.is_bare() && !other.is_bare() {
-                            *cell = other.clone();
-                        }
-                        !same
-                    }
-                    None => false,
+                let part = cut(self.grey, (bounds.left, bounds.right), (row.top, row.bottom));
+                let mut vote = Vote {
+                    column,
+                    has_letters: ink::has_letters(&part, self.letter),
+                    readings: vec![cell.clone(), Cell::of(&ordered(&second))],
                 };
-                let unread = cell.text.is_empty() && ink::has_letters(&part, self.letter);
-                let unsure = !cell.text.is_empty() && cell.confidence < SURE;
-                if !(differs || unread || unsure || !cell.fits(column)) {
-                    continue;
-                }
-                if looks < MAX_LOOKS {
+                vote.readings.extend(strip.get(at).cloned());
+                let high = row.bottom - row.top > LINE_LETTERS * self.letter;
+                let alone = match (column.is_time(), high) {
+                    (true, _) => [Look::Time, Look::Time],
+                    (false, true) => [Look::Lines, Look::Lines],
+                    (false, false) => [Look::Line, Look::Raw],
+                };
+                let mut more = [(alone[0], 1.0), (alone[1], OTHER_SIZE)].into_iter();
+                while vote.settled().is_none() && looks < MAX_LOOKS {
+                    let Some((look, size)) = more.next() else { break };
                     looks += 1;
-                    let look = match (column.is_time(), high) {
-                        (true, _) => Look::Time,
-                        (false, true) => Look::Lines,
-                        (false, false) => Look::Line,
+                    let lines = if size < 1.0 {
+                        self.read(&picture::scale(&part, size), look).await?
+                    } else {
+                        self.read(&part, look).await?
                     };
-                    let words = self.tesseract.read(&part, look).await?;
-                    let dashes = !words.is_empty();
-                    let third = Cell::of(&ordered(&lines::lines(lines::clean(words))));
-                    settle(column, cell, other.filter(|_| differs), third);
-                    if unread && cell.text.is_empty() && dashes {
-                        continue;
-                    }
-                } else if differs {
-                    cell.confidence = 0.0;
+                    vote.readings.push(Cell::of(&ordered(&lines)));
                 }
-                if unread && cell.text.is_empty() && !column.is_time() {
-                    let place = Place::Cell(at + 1, column);
-                    let fault = Fault::UnsureCell { confidence: 0.0, least: MIN_CELL };
-                    return Err(Error::Image { image: self.image, place, fault });
+                match vote.settled() {
+                    Some(settled) => *cell = settled,
+                    // What nobody takes for a time is told as such later.
+                    None if !vote.readings.iter().any(|reading| reading.fits(column)) => {}
+                    None => {
+                        let fault = Fault::UnsureCell { confidence: 0.0, least: MIN_CELL };
+                        return Ok(Err((Place::Cell(at + 1, column), fault)));
+                    }
                 }
             }
         }
-        Ok(())
+        Ok(Ok(()))
+    }
+
+    async fn read(&self, part: &GrayImage, look: Look) -> Result<Vec<Line>, Error> {
+        Ok(lines::lines(lines::clean(self.tesseract.read(part, look).await?)))
+    }
+
+    /// A time of the second reading that stands in no row.
+    fn lost_row(&self, table: &Table) -> Option<usize> {
+        let (first, last) = (table.rows.first()?, table.rows.last()?);
+        let pitch = (last.bottom - first.top) / table.rows.len() as f64;
+        let lost = self.second.iter().find(|word| {
+            let mut columns = table.bounds.iter();
+            let timed = columns.any(|bounds| bounds.is_time() && bounds.has(word));
+            // What stands farther below is no part of the table.
+            timed
+                && word.text.contains([':', '.'])
+                && times::time(&word.text).is_some()
+                && (table.header + self.letter..last.bottom + pitch).contains(&word.middle())
+                && !table.rows.iter().any(|row| row.has(word))
+        })?;
+        Some(table.rows.iter().filter(|row| row.bottom < lost.middle()).count() + 1)
     }
 
     /// A column of times read by itself: a cell for each row.
     async fn strip(&self, bounds: Bounds, rows: &[Row]) -> Result<Vec<Cell>, Error> {
         let top = rows.iter().map(|row| row.top).fold(f64::INFINITY, f64::min).max(0.0);
         let bottom = rows.iter().map(|row| row.bottom).fold(0.0, f64::max);
-        let part = cut(self.grey, bounds, top, bottom);
-        let words = lines::clean(self.tesseract.read(&part, Look::Times).await?);
-        let lines = lines::lines(words);
+        let part = cut(self.grey, (bounds.left, bounds.right), (top, bottom));
+        let lines = self.read(&part, Look::Times).await?;
         let cell = |row: &Row| {
             let down = top.round() - f64::from(AROUND);
             let in_row = |word: &&Word| (row.top..row.bottom).contains(&(word.middle() + down));
@@ -107,45 +144,63 @@ impl Again<'_> {
     }
 }
 
-fn ordered(lines: &[lines::Line]) -> Vec<&Word> {
+fn ordered(lines: &[Line]) -> Vec<&Word> {
     lines.iter().flat_map(|line| &line.words).collect()
 }
 
-/// Takes what two of three readings say, or else the better of two.
-fn settle(column: Column, cell: &mut Cell, second: Option<&Cell>, third: Cell) {
-    let Some(second) = second else {
-        let worth = |cell: &Cell| (cell.fits(column), !cell.is_bare(), cell.confidence);
-        if !third.text.is_empty() && worth(&third) > worth(cell) {
-            *cell = third;
-        }
-        return;
-    };
-    let read = key(column, &third);
-    if read.is_some() && read == key(column, second) {
-        *cell = second.clone();
-    } else if read.is_none() || read != key(column, cell) {
-        cell.confidence = 0.0;
-    }
+/// The readings of one cell.
+struct Vote {
+    column: Column,
+    /// Whether there is ink that may be a letter.
+    has_letters: bool,
+    readings: Vec<Cell>,
 }
 
-/// What a time cell says, without the signs in it.
-fn key(column: Column, cell: &Cell) -> Option<String> {
-    let plain = |text: String| {
-        let text: String = text.to_lowercase().chars().filter(|c| c.is_alphanumeric()).collect();
-        text.trim_start_matches('0').to_owned()
-    };
-    if column == Column::Range {
-        return times::range(&cell.text).map(|(a, b)| format!("{}-{}", plain(a), plain(b)));
+impl Vote {
+    /// What enough readings say, when no other is said twice.
+    fn settled(&self) -> Option<Cell> {
+        let needed = if self.column.is_time() { TIMES_AGREE } else { TEXTS_AGREE };
+        let said: Vec<Option<String>> = self.readings.iter().map(|cell| self.key(cell)).collect();
+        let count = |key: &Option<String>| said.iter().filter(|other| *other == key).count();
+        let winner = said.iter().flatten().find(|key| count(&Some((*key).clone())) >= needed)?;
+        let others = said.iter().filter(|key| key.as_ref().is_some_and(|key| key != winner));
+        if others.into_iter().any(|key| count(key) > 1) {
+            return None;
+        }
+        let agreeing = self.readings.iter().zip(&said).filter(|(_, key)| key.as_ref() == Some(winner));
+        // A bare number may be a time whose sign was lost.
+        let worth = |cell: &Cell| (!cell.is_bare(), cell.confidence);
+        let best = agreeing.map(|(cell, _)| cell).max_by(|a, b| {
+            let (a, b) = (worth(a), worth(b));
+            a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
+        });
+        best.cloned()
     }
-    times::time(&cell.text).map(plain)
+
+    /// What a reading says, without the signs in it. None: nothing that counts.
+    fn key(&self, cell: &Cell) -> Option<String> {
+        match self.column {
+            Column::Start | Column::End => {
+                times::time(&cell.text).map(|time| format!("{:?}", time.clock))
+            }
+            Column::Range => {
+                times::range(&cell.text).map(|(a, b)| format!("{:?} {:?}", a.clock, b.clock))
+            }
+            _ => {
+                let plain: String =
+                    fold(&cell.text).chars().filter(|c| c.is_alphanumeric()).collect();
+                (!plain.is_empty() || !self.has_letters).then_some(plain)
+            }
+        }
+    }
 }
 
 /// A part of the picture, with paper around it.
-fn cut(grey: &GrayImage, bounds: Bounds, top: f64, bottom: f64) -> GrayImage {
+fn cut(grey: &GrayImage, across: (f64, f64), down: (f64, f64)) -> GrayImage {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is clamped")]
     let pixel = |place: f64, most: u32| place.round().clamp(0.0, f64::from(most)) as u32;
-    let (left, right) = (pixel(bounds.left, grey.width()), pixel(bounds.right, grey.width()));
-    let (top, bottom) = (pixel(top, grey.height()), pixel(bottom, grey.height()));
+    let (left, right) = (pixel(across.0, grey.width()), pixel(across.1, grey.width()));
+    let (top, bottom) = (pixel(down.0, grey.height()), pixel(down.1, grey.height()));
     let (width, height) = (right.saturating_sub(left).max(1), bottom.saturating_sub(top).max(1));
     let paper = image::Luma([255]);
     let mut part = GrayImage::from_pixel(width + 2 * AROUND, height + 2 * AROUND, paper);
@@ -158,20 +213,31 @@ fn cut(grey: &GrayImage, bounds: Bounds, top: f64, bottom: f64) -> GrayImage {
 mod tests {
     use super::*;
 
-    fn cell(text: &str, confidence: f64) -> Cell {
-        Cell { text: text.to_owned(), confidence }
+    fn settled(column: Column, has_letters: bool, texts: &[&str]) -> Option<String> {
+        let cell = |text: &&str| Cell { text: (*text).to_owned(), confidence: 0.9 };
+        let readings = texts.iter().map(cell).collect();
+        Vote { column, has_letters, readings }.settled().map(|cell| cell.text)
     }
 
     #[test]
-    fn two_of_three_readings_of_a_time_count() {
-        let settled = |third: &str| {
-            let mut first = cell("9.25", 0.9);
-            settle(Column::Start, &mut first, Some(&cell("9.15", 0.8)), cell(third, 0.7));
-            (first.text, first.confidence > 0.0)
-        };
-        assert_eq!(settled("9:15"), ("9.15".to_owned(), true));
-        assert_eq!(settled("09.25"), ("9.25".to_owned(), true));
-        assert_eq!(settled("9.75"), ("9.25".to_owned(), false));
-        assert_eq!(settled("9.35"), ("9.25".to_owned(), false));
+    fn a_time_counts_when_three_readings_agree() {
+        let settled = |texts: &[&str]| settled(Column::Start, true, texts);
+        assert_eq!(settled(&["0915", "9.15", "0915"]).as_deref(), Some("9.15"));
+        assert_eq!(settled(&["9.25", "9.15"]), None);
+        assert_eq!(settled(&["9.25", "9.15", "9.15"]), None);
+        assert_eq!(settled(&["9.25", "9.15", "9.15", "9.15"]).as_deref(), Some("9.15"));
+        assert_eq!(settled(&["9.25", "9.15", "9.15", "9.25", "9.15"]), None);
+        assert_eq!(settled(&["9.15", "x", "", "9:15", "09:15"]).as_deref(), Some("09:15"));
+        assert_eq!(settled(&["x", "x", "x"]), None);
+    }
+
+    #[test]
+    fn a_text_counts_when_two_readings_agree() {
+        let settled = |has_letters, texts: &[&str]| settled(Column::Title, has_letters, texts);
+        assert_eq!(settled(true, &["Pier 4", "Pier 4."]).as_deref(), Some("Pier 4."));
+        assert_eq!(settled(true, &["A1", "Al", "A1", "Al"]), None);
+        assert_eq!(settled(true, &["", ""]), None);
+        assert_eq!(settled(true, &["", "", "B", "B"]).as_deref(), Some("B"));
+        assert_eq!(settled(false, &["", ""]).as_deref(), Some(""));
     }
 }

@@ -2,7 +2,9 @@
 
 use jiff::civil::{Date, Weekday};
 
+use super::MIN_TIME;
 use super::headers::distance;
+use super::lines::Line;
 use crate::extract::Fault;
 
 /// The months in the languages we know.
@@ -34,8 +36,19 @@ const FUZZY_CHARS: usize = 6;
 /// Years that a schedule may be of: anything else is a misread number.
 const YEARS: std::ops::RangeInclusive<i16> = 2000..=2099;
 
+/// The day that the lines above a table name, if they do so surely.
+pub(super) fn in_heading(heading: &[Line]) -> Result<Option<Date>, Fault> {
+    for line in heading {
+        let Some(date) = in_line(&line.text())? else { continue };
+        let digits = line.words.iter().filter(|w| w.text.contains(|c: char| c.is_ascii_digit()));
+        let worst = digits.map(|word| word.confidence).fold(1.0, f64::min);
+        return if worst < MIN_TIME { Err(Fault::UnsureDate) } else { Ok(Some(date)) };
+    }
+    Ok(None)
+}
+
 /// The day that a line names.
-pub(super) fn in_line(line: &str) -> Result<Option<Date>, Fault> {
+fn in_line(line: &str) -> Result<Option<Date>, Fault> {
     let lower = line.to_lowercase();
     let words: Vec<&str> = lower
         .split(|c: char| c.is_whitespace() || matches!(c, ',' | '(' | ')' | '|'))

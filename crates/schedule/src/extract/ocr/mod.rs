@@ -25,7 +25,8 @@ use std::time::Duration;
 use image::GrayImage;
 use jiff::civil::Date;
 
-use super::{Column, Error, Fault, ImageFile, MAX_ENTRIES, MAX_TEXT_CHARS, Place, Request};
+use super::{Column, Error, Fault, ImageFile, Place, Request};
+use crate::canonical::{MAX_ENTRIES, MAX_FIELD_CHARS};
 use crate::observation::{Observation, RawEntry};
 use again::Again;
 use ink::Rules;
@@ -39,8 +40,6 @@ const LETTER_HEIGHT: f64 = 32.0;
 const MAX_SCALE: f64 = 4.0;
 /// The most pixels after it is made larger.
 const MAX_SCALED_PIXELS: f64 = 24_000_000.0;
-/// Cells below this are looked at again.
-const SURE: f64 = 0.70;
 /// A cell below this is refused.
 const MIN_CELL: f64 = 0.30;
 /// A time below this is refused, and a day.
@@ -91,8 +90,7 @@ impl Ocr {
         let mut day = None;
         for image in &request.images {
             let at = |(place, fault)| Error::Image { image: image.sequence, place, fault };
-            let table = self.read(image).await?;
-            let named = named_day(&table).map_err(|fault| at((Place::Whole, fault)))?;
+            let (table, named) = self.read(image).await?;
             day = match (day, named) {
                 (Some(before), Some(named)) if before != named => {
                     return Err(at((Place::Whole, Fault::OtherDay(named, before))));
@@ -117,8 +115,8 @@ impl Ocr {
         })
     }
 
-    /// The table on one image.
-    async fn read(&self, image: &ImageFile) -> Result<Table, Error> {
+    /// The table on one image, and the day that it names.
+    async fn read(&self, image: &ImageFile) -> Result<(Table, Option<Date>), Error> {
         let at = |(place, fault)| Error::Image { image: image.sequence, place, fault };
         let lost = |source| Error::File { image: image.sequence, source };
         let size = tokio::fs::metadata(&image.path).await.map_err(lost)?.len();
@@ -128,12 +126,17 @@ impl Ocr {
         let file = tokio::fs::read(&image.path).await.map_err(lost)?;
         let prepared = tokio::task::spawn_blocking(move || prepare(&file)).await;
         let prepared = prepared.map_err(|error| lost(std::io::Error::other(error)))?;
-        let (grey, rules, letter) = prepared.map_err(|fault| at((Place::Whole, fault)))?;
-        let words = self.tesseract.read(&grey, Look::Page).await?;
+        let Prepared { grey, other, rules, letter } =
+            prepared.map_err(|fault| at((Place::Whole, fault)))?;
+        let tesseract = &self.tesseract;
+        let words = tesseract.read(&grey, Look::Page).await?;
         let mut table = table::find(words, &rules).map_err(at)?;
-        let (tesseract, grey, image) = (&self.tesseract, &grey, image.sequence);
-        Again { tesseract, grey, letter, image }.check(&mut table).await?;
-        Ok(table)
+        let second = lines::clean(tesseract.read(&other, Look::Page).await?);
+        let second = second.into_iter().map(|word| word.unscaled(again::OTHER_SIZE)).collect();
+        let again = Again { tesseract, grey: &grey, letter, second };
+        let day = again.day(&table).await?.map_err(|fault| at((Place::Whole, fault)))?;
+        again.check(&mut table).await?.map_err(at)?;
+        Ok((table, day))
     }
 
     /// How sure the rows are in all; an error names the worst cell.
@@ -158,8 +161,18 @@ impl Ocr {
     }
 }
 
-/// From a file to a picture that Tesseract reads well, the rules that were on it, and its letters' height.
-fn prepare(file: &[u8]) -> Result<(GrayImage, Rules, f64), Fault> {
+/// A picture that Tesseract reads well.
+struct Prepared {
+    grey: GrayImage,
+    /// The same in another size.
+    other: GrayImage,
+    /// The rules that were on it.
+    rules: Rules,
+    /// Its letters' height.
+    letter: f64,
+}
+
+fn prepare(file: &[u8]) -> Result<Prepared, Fault> {
     let grey = light::even_out(&picture::load(file)?).ok_or(Fault::Blank)?;
     let grey = turn::level(grey);
     let letter = ink::letter_height(&grey).ok_or(Fault::Blank)?;
@@ -169,18 +182,8 @@ fn prepare(file: &[u8]) -> Result<(GrayImage, Rules, f64), Fault> {
     let mut grey = if (0.8..1.25).contains(&factor) { grey } else { picture::scale(&grey, factor) };
     let letter = ink::letter_height(&grey).ok_or(Fault::Blank)?;
     let rules = ink::take_rules(&mut grey, letter);
-    Ok((grey, rules, letter))
-}
-
-/// The day that the lines above the table name, if they do so surely.
-fn named_day(table: &Table) -> Result<Option<Date>, Fault> {
-    for line in &table.heading {
-        let Some(date) = dates::in_line(&line.text())? else { continue };
-        let digits = line.words.iter().filter(|w| w.text.contains(|c: char| c.is_ascii_digit()));
-        let worst = digits.map(|word| word.confidence).fold(1.0, f64::min);
-        return if worst < MIN_TIME { Err(Fault::UnsureDate) } else { Ok(Some(date)) };
-    }
-    Ok(None)
+    let other = picture::scale(&grey, again::OTHER_SIZE);
+    Ok(Prepared { grey, other, rules, letter })
 }
 
 /// A row as a shift.
@@ -190,7 +193,7 @@ fn shift(image: i32, row: usize, cells: Row) -> Result<Shift, (Place, Fault)> {
     for (column, cell) in cells.cells {
         let fault = |fault| (Place::Cell(row, column), fault);
         let not_a_time = || fault(Fault::NotATime);
-        if cell.text.chars().count() > MAX_TEXT_CHARS {
+        if cell.text.chars().count() > MAX_FIELD_CHARS {
             return Err(fault(Fault::TooLong));
         }
         let time = column.is_time();
@@ -198,10 +201,12 @@ fn shift(image: i32, row: usize, cells: Row) -> Result<Shift, (Place, Fault)> {
             confidences.push((column, cell.confidence));
         }
         match column {
-            Column::Start => entry.start = times::time(&cell.text).ok_or_else(not_a_time)?,
-            Column::End => entry.end = times::time(&cell.text).ok_or_else(not_a_time)?,
+            Column::Start => entry.start = times::time(&cell.text).ok_or_else(not_a_time)?.text,
+            Column::End => entry.end = times::time(&cell.text).ok_or_else(not_a_time)?.text,
             Column::Range => {
-                (entry.start, entry.end) = times::range(&cell.text).ok_or_else(not_a_time)?;
+                let (first, second) = times::range(&cell.text).ok_or_else(not_a_time)?;
+                // Both in one field: `5-9 pm` means another start than `5` and `9 pm` apart.
+                entry.start = format!("{} - {}", first.text, second.text);
             }
             Column::Title => entry.title = cell.text,
             Column::Location => entry.location = cell.text,

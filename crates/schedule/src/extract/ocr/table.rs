@@ -28,6 +28,8 @@ pub(super) struct Table {
     pub(super) bounds: Vec<Bounds>,
     /// From the leftmost word to the rightmost.
     extent: (f64, f64),
+    /// The middle of its header, from the top.
+    pub(super) header: f64,
     pub(super) rows: Vec<Row>,
 }
 
@@ -56,6 +58,11 @@ pub(super) struct Row {
 }
 
 impl Row {
+    /// Whether a word stands in it.
+    pub(super) fn has(&self, word: &Word) -> bool {
+        (self.top..self.bottom).contains(&word.middle())
+    }
+
     /// Whether one of its times is one.
     fn has_whole_time(&self) -> bool {
         self.cells.iter().any(|(column, cell)| column.is_time() && cell.fits(*column))
@@ -126,7 +133,7 @@ pub(super) fn find(words: Vec<Word>, rules: &Rules) -> Result<Table, (Place, Fau
         table().map(|word| word.left).fold(f64::INFINITY, f64::min),
         table().map(|word| word.right).fold(0.0, f64::max),
     );
-    Ok(Table { heading: lines[..at].to_vec(), extent, rows, bounds })
+    Ok(Table { heading: lines[..at].to_vec(), extent, header: frame.header, rows, bounds })
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -351,11 +358,11 @@ impl Frame<'_> {
 }
 
 impl Bounds {
-    fn has(&self, word: &Word) -> bool {
+    pub(super) fn has(&self, word: &Word) -> bool {
         (self.left..self.right).contains(&word.centre())
     }
 
-    fn is_time(&self) -> bool {
+    pub(super) fn is_time(&self) -> bool {
         self.column.is_some_and(Column::is_time)
     }
 }

@@ -32,6 +32,8 @@ pub(super) enum Look {
     Line,
     /// A few lines of text.
     Lines,
+    /// One line of text, as it stands: no hunt for words and their tilt.
+    Raw,
     /// One line that holds digits and what stands between them.
     Time,
     /// Lines of such.
@@ -51,6 +53,14 @@ pub(super) struct Word {
 }
 
 impl Word {
+    /// Where it is on the picture that this one was scaled from.
+    pub(super) fn unscaled(mut self, factor: f64) -> Word {
+        for side in [&mut self.left, &mut self.top, &mut self.right, &mut self.bottom] {
+            *side /= factor;
+        }
+        self
+    }
+
     pub(super) fn height(&self) -> f64 {
         self.bottom - self.top
     }
@@ -114,6 +124,7 @@ impl Tesseract {
             // Sparse text: where lines are read whole, the wide gaps of a table swallow the blanks in its cells.
             Look::Page => arguments.extend(["--psm", "11"]),
             Look::Line => arguments.extend(["--psm", "7"]),
+            Look::Raw => arguments.extend(["--psm", "13"]),
             Look::Lines => arguments.extend(["--psm", "6"]),
             Look::Time => arguments.extend(["--psm", "7", "-c", TIME_SIGNS]),
             Look::Times => arguments.extend(["--psm", "6", "-c", TIME_SIGNS]),

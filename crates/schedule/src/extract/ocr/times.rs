@@ -2,8 +2,17 @@
 //!
 //! It does not make them canonical; it only turns letters that look like digits into digits.
 
-/// The time as it is written, with digits for what looks like them. None if it is no time.
-pub(super) fn time(text: &str) -> Option<String> {
+/// A time that was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Time {
+    /// As it is written, with digits for what looks like them.
+    pub(super) text: String,
+    /// Hour, minute, and the half of the day (`a`, `p`) where it is told.
+    pub(super) clock: (u8, u8, Option<char>),
+}
+
+/// The time that a text is. None if it is no time.
+pub(super) fn time(text: &str) -> Option<Time> {
     let text = text.trim().trim_matches(['|', '_', '\'', '"', ',', ']', '[', '‘', '’']).trim();
     let (number, ending) = split_ending(text);
     let number = digits(number);
@@ -21,8 +30,8 @@ pub(super) fn time(text: &str) -> Option<String> {
         return None;
     }
     let (h, m): (u8, u8) = (hour.parse().ok()?, minute.parse().ok()?);
-    let twelve = ending.to_lowercase().contains('m');
-    let sound = if twelve { (1..=12).contains(&h) } else { h < 24 || (h == 24 && m == 0) };
+    let half = ending.to_lowercase().chars().next().filter(|c| matches!(c, 'a' | 'p'));
+    let sound = if half.is_some() { (1..=12).contains(&h) } else { h < 24 || (h == 24 && m == 0) };
     if !sound || m > 59 {
         return None;
     }
@@ -31,7 +40,7 @@ pub(super) fn time(text: &str) -> Option<String> {
     } else {
         " "
     };
-    Some(format!("{number}{gap}{ending}"))
+    Some(Time { text: format!("{number}{gap}{ending}"), clock: (h, m, half) })
 }
 
 fn last(text: &str) -> &str {
@@ -73,7 +82,7 @@ fn digits(text: &str) -> String {
 }
 
 /// The two times of a range such as `08:00-16:00`, `8 – 16`, `08:00 to 16:00`, `08:00 16:00`.
-pub(super) fn range(text: &str) -> Option<(String, String)> {
+pub(super) fn range(text: &str) -> Option<(Time, Time)> {
     let text = text.trim();
     let dashes = ['-', '–', '—', '−', '~', '‐', '‑'];
     // Of several dashes, as OCR doubles them, any may be the one; two times must be beside it.
@@ -97,6 +106,8 @@ pub(super) fn range(text: &str) -> Option<(String, String)> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     #[test]
@@ -118,7 +129,7 @@ mod tests {
             ("| 09:15", "09:15"),
             ("07 : 45", "07:45"),
         ] {
-            assert_eq!(time(text).as_deref(), Some(read), "{text}");
+            assert_eq!(time(text).map(|time| time.text).as_deref(), Some(read), "{text}");
         }
         for text in
             ["", "Cleaning", "25:00", "08:60", "24:01", "13 pm", "123456", "8:5", "1.2.3", "-"]
@@ -128,7 +139,19 @@ mod tests {
     }
 
     #[test]
+    fn the_same_time_is_written_in_many_ways() {
+        for texts in [["08:15", "8.15", "0815", "815"], ["8", "8:00", "08h", "8 Uhr"]] {
+            let clocks: BTreeSet<_> = texts.iter().map(|text| time(text).unwrap().clock).collect();
+            assert_eq!(clocks.len(), 1, "{texts:?}");
+        }
+        for (a, b) in [("0:05", "5"), ("8 am", "8 pm"), ("8", "8 pm"), ("1:10", "11:0 am")] {
+            assert_ne!(time(a).map(|t| t.clock), time(b).map(|t| t.clock), "{a} {b}");
+        }
+    }
+
+    #[test]
     fn ranges_are_parted() {
+        let both = |text: &str| range(text).map(|(first, second)| (first.text, second.text));
         for text in [
             "08:00-16:00",
             "08:00 – 16:00",
@@ -137,9 +160,9 @@ mod tests {
             "08:00 to 16:00",
             "08:00 16:00",
         ] {
-            assert_eq!(range(text), Some(("08:00".to_owned(), "16:00".to_owned())), "{text}");
+            assert_eq!(both(text), Some(("08:00".to_owned(), "16:00".to_owned())), "{text}");
         }
-        assert_eq!(range("8 am - 4 pm"), Some(("8 am".to_owned(), "4 pm".to_owned())));
+        assert_eq!(both("8 am - 4 pm"), Some(("8 am".to_owned(), "4 pm".to_owned())));
         for text in ["08:00", "08:00-", "08:00-later", "a-b", ""] {
             assert_eq!(range(text), None, "{text}");
         }
