@@ -47,7 +47,7 @@ impl Command {
     pub(super) async fn extract(&self, request: &Request) -> Result<Observation, Error> {
         let directory = tempfile::Builder::new()
             .prefix("holdfast-")
-            .tempdir()
+            .permissions(super::private()).tempdir()
             .map_err(|error| Error::Setup(format!("no directory for {NAME}: {error}")))?;
         let run = Run {
             name: NAME,

@@ -3,9 +3,10 @@
 //! Promises: an extraction takes bounded time and memory; nothing that it started goes on after it; what
 //! cannot be read surely is refused and never guessed. Errors hold nothing of what an image or a command says.
 //!
-//! It must not know tables, leases or the object store: images are files, and the answer is a value. It fails
-//! with [`Error`], whose [`Blame`] tells the worker what to do next.
+//! It must not know tables or leases, and only [`captures`] knows the object store: for the extractors images are files, and
+//! the answer is a value. It fails with [`Error`], whose [`Blame`] tells the worker what to do next.
 
+pub mod captures;
 pub mod command;
 pub mod ocr;
 mod process;
@@ -65,6 +66,11 @@ impl Extractor {
             Extractor::Ocr(ocr) => ocr.extract(request).await,
         }
     }
+}
+
+/// For folders that nobody else may look into.
+fn private() -> std::fs::Permissions {
+    std::os::unix::fs::PermissionsExt::from_mode(0o700)
 }
 
 /// Whose fault a failure is; that alone decides what follows.

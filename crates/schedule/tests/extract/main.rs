@@ -9,6 +9,7 @@
 )]
 
 mod accuracy;
+mod captures;
 mod command;
 mod draw;
 mod ocr;

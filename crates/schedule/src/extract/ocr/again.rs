@@ -1,21 +1,27 @@
 //! Second looks: everything is read twice or more, and what the readings do not agree on is refused.
 //!
-//! Promises: a time counts when three readings agree and at most one says another, a text when two do; a cell with
-//! letters in it is never taken as empty; a row that only one reading has is told. Tesseract's own confidence
-//! is not enough for this: it is sure of a wrong digit in a faint picture.
+//! Promises: a time counts when three readings say it and none says another, a text when two do and no other is said
+//! twice; a cell with letters in it is never taken as empty; a row that only one reading has is told.
+//!
+//! Tesseract's own confidence is not enough for this: it is sure of a wrong digit in a faint picture. Nor is a second
+//! reading of the same pixels, which repeats the first; so each reading is of another size.
 
 use image::GrayImage;
 use jiff::civil::Date;
 
 use super::lines::{self, Line};
+use super::shapes::Samples;
 use super::table::{Bounds, Cell, Row, Table};
 use super::tesseract::{Look, Tesseract, Word};
 use super::{MIN_CELL, dates, ink, picture, times};
 use crate::canonical::fold;
 use crate::extract::{Column, Error, Fault, Place};
 
-/// The second reading is of the picture in another size: what is misread by chance is misread otherwise.
+/// The size of the second reading: what is misread by chance is misread otherwise there.
 pub(super) const OTHER_SIZE: f64 = 0.75;
+/// The sizes of what is read alone.
+const LARGER: f64 = 1.3;
+const SMALLER: f64 = 0.85;
 /// Cells of a picture that are read alone.
 const MAX_LOOKS: usize = 24;
 /// White paper around a part that is read alone, in pixels.
@@ -61,7 +67,11 @@ impl Again<'_> {
             return Ok(Err((Place::Row(lost), Fault::LostRow)));
         }
         let mut looks = 0;
-        for bounds in table.bounds.clone() {
+        let mut samples = Samples::default();
+        // The times first: their digits are the samples for the texts.
+        let mut columns = table.bounds.clone();
+        columns.sort_by_key(|bounds| !bounds.is_time());
+        for bounds in columns {
             let Some(column) = bounds.column else { continue };
             let bounds = table.within(bounds, self.letter);
             let strip =
@@ -81,20 +91,24 @@ impl Again<'_> {
                 let alone = match (column.is_time(), high) {
                     (true, _) => [Look::Time, Look::Time],
                     (false, true) => [Look::Lines, Look::Lines],
-                    (false, false) => [Look::Line, Look::Raw],
+                    (false, false) => [Look::Line, Look::Word],
                 };
-                let mut more = [(alone[0], 1.0), (alone[1], OTHER_SIZE)].into_iter();
-                while vote.settled().is_none() && looks < MAX_LOOKS {
+                let mut more = [(alone[0], LARGER), (alone[1], SMALLER)].into_iter();
+                while vote.settled().is_none() && !vote.is_lost() && looks < MAX_LOOKS {
                     let Some((look, size)) = more.next() else { break };
                     looks += 1;
-                    let lines = if size < 1.0 {
-                        self.read(&picture::scale(&part, size), look).await?
-                    } else {
-                        self.read(&part, look).await?
-                    };
+                    let lines = self.read(&picture::scale(&part, size), look).await?;
                     vote.readings.push(Cell::of(&ordered(&lines)));
                 }
-                match vote.settled() {
+                if std::env::var_os("OCR_DEBUG").is_some() { eprintln!("DBG {column:?} {at} {:?}", vote.readings.iter().map(|r| (&r.text, (r.confidence * 100.0) as i32)).collect::<Vec<_>>()); }
+                let mut settled = vote.settled();
+                if column.is_time() {
+                    settled.iter().for_each(|cell| samples.add(&part, self.letter, &cell.text));
+                } else if let Some(cell) = settled.take() {
+                    let text = samples.settle(&part, self.letter, &cell.text);
+                    settled = text.map(|text| Cell { text, ..cell });
+                }
+                match settled {
                     Some(settled) => *cell = settled,
                     // What nobody takes for a time is told as such later.
                     None if !vote.readings.iter().any(|reading| reading.fits(column)) => {}
@@ -134,10 +148,11 @@ impl Again<'_> {
         let top = rows.iter().map(|row| row.top).fold(f64::INFINITY, f64::min).max(0.0);
         let bottom = rows.iter().map(|row| row.bottom).fold(0.0, f64::max);
         let part = cut(self.grey, (bounds.left, bounds.right), (top, bottom));
-        let lines = self.read(&part, Look::Times).await?;
+        let lines = self.read(&picture::scale(&part, LARGER), Look::Times).await?;
         let cell = |row: &Row| {
             let down = top.round() - f64::from(AROUND);
-            let in_row = |word: &&Word| (row.top..row.bottom).contains(&(word.middle() + down));
+            let in_row =
+                |word: &&Word| (row.top..row.bottom).contains(&(word.middle() / LARGER + down));
             Cell::of(&ordered(&lines).into_iter().filter(in_row).collect::<Vec<_>>())
         };
         Ok(rows.iter().map(cell).collect())
@@ -157,24 +172,43 @@ struct Vote {
 }
 
 impl Vote {
-    /// What enough readings say, when no other is said twice.
+    /// What enough readings say.
     fn settled(&self) -> Option<Cell> {
         let needed = if self.column.is_time() { TIMES_AGREE } else { TEXTS_AGREE };
-        let said: Vec<Option<String>> = self.readings.iter().map(|cell| self.key(cell)).collect();
-        let count = |key: &Option<String>| said.iter().filter(|other| *other == key).count();
-        let winner = said.iter().flatten().find(|key| count(&Some((*key).clone())) >= needed)?;
-        let others = said.iter().filter(|key| key.as_ref().is_some_and(|key| key != winner));
-        if others.into_iter().any(|key| count(key) > 1) {
+        let said = self.said();
+        let (winner, count) = said.first()?;
+        let others = said.get(1).map_or(0, |(_, count)| *count);
+        // A digit makes another time; a letter that one reading has wrong makes no other text.
+        let agreed = if self.column.is_time() { others == 0 } else { others < TEXTS_AGREE };
+        if *count < needed || !agreed {
             return None;
         }
-        let agreeing = self.readings.iter().zip(&said).filter(|(_, key)| key.as_ref() == Some(winner));
+        let agreeing = self.readings.iter().filter(|cell| self.key(cell).as_ref() == Some(winner));
         // A bare number may be a time whose sign was lost.
         let worth = |cell: &Cell| (!cell.is_bare(), cell.confidence);
-        let best = agreeing.map(|(cell, _)| cell).max_by(|a, b| {
+        let best = agreeing.max_by(|a, b| {
             let (a, b) = (worth(a), worth(b));
             a.0.cmp(&b.0).then(a.1.total_cmp(&b.1))
         });
         best.cloned()
+    }
+
+    /// Whether no further reading can settle it.
+    fn is_lost(&self) -> bool {
+        self.column.is_time() && self.said().len() > 1
+    }
+
+    /// What is said, and by how many readings; the most said first.
+    fn said(&self) -> Vec<(String, usize)> {
+        let mut said: Vec<(String, usize)> = Vec::new();
+        for key in self.readings.iter().filter_map(|cell| self.key(cell)) {
+            match said.iter_mut().find(|(other, _)| *other == key) {
+                Some((_, count)) => *count += 1,
+                None => said.push((key, 1)),
+            }
+        }
+        said.sort_by_key(|(_, count)| std::cmp::Reverse(*count));
+        said
     }
 
     /// What a reading says, without the signs in it. None: nothing that counts.
@@ -187,8 +221,8 @@ impl Vote {
                 times::range(&cell.text).map(|(a, b)| format!("{:?} {:?}", a.clock, b.clock))
             }
             _ => {
-                let plain: String =
-                    fold(&cell.text).chars().filter(|c| c.is_alphanumeric()).collect();
+                let letters = |c: &char| c.is_alphanumeric() || *c == ' ';
+                let plain: String = fold(&cell.text).chars().filter(letters).collect();
                 (!plain.is_empty() || !self.has_letters).then_some(plain)
             }
         }
@@ -225,8 +259,7 @@ mod tests {
         assert_eq!(settled(&["0915", "9.15", "0915"]).as_deref(), Some("9.15"));
         assert_eq!(settled(&["9.25", "9.15"]), None);
         assert_eq!(settled(&["9.25", "9.15", "9.15"]), None);
-        assert_eq!(settled(&["9.25", "9.15", "9.15", "9.15"]).as_deref(), Some("9.15"));
-        assert_eq!(settled(&["9.25", "9.15", "9.15", "9.25", "9.15"]), None);
+        assert_eq!(settled(&["9.25", "9.15", "9.15", "9.15"]), None);
         assert_eq!(settled(&["9.15", "x", "", "9:15", "09:15"]).as_deref(), Some("09:15"));
         assert_eq!(settled(&["x", "x", "x"]), None);
     }

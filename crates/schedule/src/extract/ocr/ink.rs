@@ -63,15 +63,15 @@ pub(super) fn has_letters(grey: &GrayImage, letter: f64) -> bool {
 }
 
 /// A connected piece of ink.
-struct Piece {
-    left: u32,
-    right: u32,
-    top: u32,
-    bottom: u32,
+pub(super) struct Piece {
+    pub(super) left: u32,
+    pub(super) right: u32,
+    pub(super) top: u32,
+    pub(super) bottom: u32,
 }
 
 /// All connected pieces: runs of a line are joined with those above that they touch.
-fn pieces(grey: &GrayImage, dark: u8) -> Vec<Piece> {
+pub(super) fn pieces(grey: &GrayImage, dark: u8) -> Vec<Piece> {
     let mut found: Vec<Piece> = Vec::new();
     // Which piece each became a part of; a piece that is its own is whole.
     let mut whole: Vec<usize> = Vec::new();

@@ -15,6 +15,7 @@ mod join;
 mod light;
 mod lines;
 mod picture;
+mod shapes;
 mod table;
 mod tesseract;
 mod times;
@@ -25,6 +26,7 @@ use std::time::Duration;
 use image::GrayImage;
 use jiff::civil::Date;
 
+use super::captures::MAX_IMAGE_BYTES;
 use super::{Column, Error, Fault, ImageFile, Place, Request};
 use crate::canonical::{MAX_ENTRIES, MAX_FIELD_CHARS};
 use crate::observation::{Observation, RawEntry};
@@ -120,7 +122,7 @@ impl Ocr {
         let at = |(place, fault)| Error::Image { image: image.sequence, place, fault };
         let lost = |source| Error::File { image: image.sequence, source };
         let size = tokio::fs::metadata(&image.path).await.map_err(lost)?.len();
-        if size > picture::MAX_FILE_BYTES {
+        if size > MAX_IMAGE_BYTES {
             return Err(at((Place::Whole, Fault::TooLarge(format!("{size} bytes")))));
         }
         let file = tokio::fs::read(&image.path).await.map_err(lost)?;

@@ -6,8 +6,6 @@ use image::{DynamicImage, GrayImage, ImageDecoder as _, ImageFormat, ImageReader
 
 use crate::extract::Fault;
 
-/// The largest file.
-pub(super) const MAX_FILE_BYTES: u64 = 32 << 20;
 /// The most pixels of a picture.
 const MAX_PIXELS: u64 = 64_000_000;
 /// The longest side.

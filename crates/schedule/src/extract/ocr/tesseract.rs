@@ -32,8 +32,8 @@ pub(super) enum Look {
     Line,
     /// A few lines of text.
     Lines,
-    /// One line of text, as it stands: no hunt for words and their tilt.
-    Raw,
+    /// One word.
+    Word,
     /// One line that holds digits and what stands between them.
     Time,
     /// Lines of such.
@@ -124,7 +124,7 @@ impl Tesseract {
             // Sparse text: where lines are read whole, the wide gaps of a table swallow the blanks in its cells.
             Look::Page => arguments.extend(["--psm", "11"]),
             Look::Line => arguments.extend(["--psm", "7"]),
-            Look::Raw => arguments.extend(["--psm", "13"]),
+            Look::Word => arguments.extend(["--psm", "8"]),
             Look::Lines => arguments.extend(["--psm", "6"]),
             Look::Time => arguments.extend(["--psm", "7", "-c", TIME_SIGNS]),
             Look::Times => arguments.extend(["--psm", "6", "-c", TIME_SIGNS]),
