@@ -31,7 +31,10 @@ pub struct Captures {
 
 impl Extract for Captures {
     async fn extract(&self, session: &Session) -> Result<Observation, ExtractError> {
-        let folder = tempfile::Builder::new().prefix("holdfast-capture-").permissions(super::private()).tempdir();
+        let folder = tempfile::Builder::new()
+            .prefix("holdfast-capture-")
+            .permissions(super::private())
+            .tempdir();
         let folder = folder.map_err(|error| {
             ExtractError::Unreachable(format!("there is no folder for the images: {error}"))
         })?;
@@ -52,7 +55,11 @@ impl Extract for Captures {
 
 impl Captures {
     /// The images as files, in order.
-    async fn fetch(&self, session: &Session, folder: &Path) -> Result<Vec<ImageFile>, ExtractError> {
+    async fn fetch(
+        &self,
+        session: &Session,
+        folder: &Path,
+    ) -> Result<Vec<ImageFile>, ExtractError> {
         let mut files = Vec::new();
         let mut left = MAX_SESSION_BYTES;
         for (sequence, key) in (1..).zip(&session.images) {

@@ -47,7 +47,8 @@ impl Command {
     pub(super) async fn extract(&self, request: &Request) -> Result<Observation, Error> {
         let directory = tempfile::Builder::new()
             .prefix("holdfast-")
-            .permissions(super::private()).tempdir()
+            .permissions(super::private())
+            .tempdir()
             .map_err(|error| Error::Setup(format!("no directory for {NAME}: {error}")))?;
         let run = Run {
             name: NAME,

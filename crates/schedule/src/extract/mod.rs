@@ -287,7 +287,9 @@ pub enum Fault {
     )]
     NoTime,
     /// A row that was not there each time it was looked for.
-    #[error("a row here could not be read surely. Photograph this part again, closer and in even light")]
+    #[error(
+        "a row here could not be read surely. Photograph this part again, closer and in even light"
+    )]
     LostRow,
     /// A time cell that is no time.
     #[error(
@@ -320,19 +322,13 @@ pub enum Fault {
         least: f64,
     },
     /// The day could be read in two ways.
-    #[error(
-        "the date in the heading could be two days. Write the month as a word"
-    )]
+    #[error("the date in the heading could be two days. Write the month as a word")]
     AmbiguousDate,
     /// The day is not sure enough.
-    #[error(
-        "the date in the heading could not be read surely. Photograph the heading again"
-    )]
+    #[error("the date in the heading could not be read surely. Photograph the heading again")]
     UnsureDate,
     /// The weekday is not that of the date.
-    #[error(
-        "the weekday in the heading is not that of its date. Correct the heading"
-    )]
+    #[error("the weekday in the heading is not that of its date. Correct the heading")]
     WrongWeekday,
     /// Another image names another day.
     #[error(

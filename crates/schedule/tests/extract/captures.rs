@@ -87,7 +87,10 @@ async fn what_cannot_be_fetched_says_what_follows() {
     let error = reader.extract(&session(&["small", "none"])).await.unwrap_err();
     assert!(failed(&error) && error.to_string().contains("image 2 is not in the"), "{error}");
     let error = reader.extract(&session(&["large"])).await.unwrap_err();
-    assert!(unreadable(&error) && error.to_string().contains("image 1 has more than 32"), "{error}");
+    assert!(
+        unreadable(&error) && error.to_string().contains("image 1 has more than 32"),
+        "{error}"
+    );
     let error = reader.extract(&session(&["../small"])).await.unwrap_err();
     assert!(unreadable(&error) && !error.to_string().contains("../small"), "{error}");
     let error = reader.extract(&session(&["small"])).await.unwrap_err();

@@ -88,19 +88,18 @@ impl Again<'_> {
                 };
                 vote.readings.extend(strip.get(at).cloned());
                 let high = row.bottom - row.top > LINE_LETTERS * self.letter;
-                let alone = match (column.is_time(), high) {
-                    (true, _) => [Look::Time, Look::Time],
-                    (false, true) => [Look::Lines, Look::Lines],
-                    (false, false) => [Look::Line, Look::Word],
+                let look = match (column.is_time(), high) {
+                    (true, _) => Look::Time,
+                    (false, true) => Look::Lines,
+                    (false, false) => Look::Line,
                 };
-                let mut more = [(alone[0], LARGER), (alone[1], SMALLER)].into_iter();
+                let mut sizes = [LARGER, SMALLER].into_iter();
                 while vote.settled().is_none() && !vote.is_lost() && looks < MAX_LOOKS {
-                    let Some((look, size)) = more.next() else { break };
+                    let Some(size) = sizes.next() else { break };
                     looks += 1;
                     let lines = self.read(&picture::scale(&part, size), look).await?;
                     vote.readings.push(Cell::of(&ordered(&lines)));
                 }
-                if std::env::var_os("OCR_DEBUG").is_some() { eprintln!("DBG {column:?} {at} {:?}", vote.readings.iter().map(|r| (&r.text, (r.confidence * 100.0) as i32)).collect::<Vec<_>>()); }
                 let mut settled = vote.settled();
                 if column.is_time() {
                     settled.iter().for_each(|cell| samples.add(&part, self.letter, &cell.text));

@@ -78,12 +78,19 @@ impl Samples {
     /// The text with digits and letters as their shapes are. None: they cannot be told apart.
     pub(super) fn settle(&self, part: &GrayImage, letter: f64, text: &str) -> Option<String> {
         let said = words(text);
-        let doubts: Vec<Doubt> = said.iter().map(|word| doubt(word)).collect();
+        let written = text.split_whitespace().filter(|word| word.contains(is_glyph));
+        let initials = |word: &str| {
+            let mut signs = word.chars();
+            signs.all(|sign| sign.is_uppercase() || sign == '.') && word.contains('.')
+        };
+        let doubts: Vec<Doubt> = written
+            .zip(&said)
+            .map(|(written, word)| if initials(written) { Doubt::None } else { doubt(word) })
+            .collect();
         if doubts.iter().all(|doubt| *doubt == Doubt::None) {
             return Some(text.to_owned());
         }
         let seen = glyphs(part, letter, said.len());
-        if std::env::var_os("OCR_DEBUG").is_some() { eprintln!("GLYPHS {text} {:?}", seen.iter().map(|w| w.len()).collect::<Vec<_>>()); }
         let mut settled = Vec::new();
         for (at, word) in said.iter().enumerate() {
             let glyphs = seen.get(at).filter(|glyphs| glyphs.len() == word.len());
@@ -112,7 +119,6 @@ impl Samples {
         let unknown = (doubt != Doubt::Great).then_some(sign);
         let Some(samples) = self.0.get(&digit) else { return unknown };
         let nearest = samples.iter().map(|sample| sample.distance(shape)).fold(f64::MAX, f64::min);
-        if std::env::var_os("OCR_DEBUG").is_some() { eprintln!("SHAPE {sign} {digit} {nearest:.3} of {}", samples.len()); }
         if nearest <= SAME {
             return Some(digit);
         }
@@ -165,7 +171,8 @@ fn doubt(word: &[char]) -> Doubt {
 
 /// Signs that are as high as letters; dots, dashes and quotes are not.
 fn is_glyph(sign: char) -> bool {
-    sign.is_alphanumeric() || matches!(sign, '&' | '$' | '|' | '!' | '/' | '(' | ')' | '%' | '+' | '#')
+    sign.is_alphanumeric()
+        || matches!(sign, '&' | '$' | '|' | '!' | '/' | '(' | ')' | '%' | '+' | '#')
 }
 
 fn words(text: &str) -> Vec<Vec<char>> {
@@ -201,4 +208,56 @@ fn glyphs(part: &GrayImage, letter: f64, words: usize) -> Vec<Vec<Piece>> {
         }
     }
     found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A zero is a ring, an O is a wider one, a 1 is a bar.
+    fn draw(text: &str) -> GrayImage {
+        let mut picture = GrayImage::from_pixel(400, 60, image::Luma([255]));
+        let mut left = 20;
+        for sign in text.chars() {
+            let width = match sign {
+                ' ' => 30,
+                '1' => 4,
+                '0' => 16,
+                _ => 26,
+            };
+            for (x, y) in (0..width).flat_map(|x| (0..30).map(move |y| (x, y))) {
+                let edge = x < 4 || x >= width - 4 || !(4..26).contains(&y);
+                if edge && sign != ' ' {
+                    picture.put_pixel(left + x, 15 + y, image::Luma([0]));
+                }
+            }
+            left += width + 6;
+        }
+        picture
+    }
+
+    fn settled(drawn: &str, read: &str) -> Option<String> {
+        let mut samples = Samples::default();
+        samples.add(&draw("1010"), 30.0, "10:10");
+        samples.settle(&draw(drawn), 30.0, read)
+    }
+
+    #[test]
+    fn codes_are_as_their_shapes_are() {
+        assert_eq!(settled("OO X0", "HH QO").as_deref(), Some("HH Q0"));
+        assert_eq!(settled("OO XO", "HH QO").as_deref(), Some("HH QO"));
+        assert_eq!(settled("O1", "Al").as_deref(), Some("A1"));
+        assert_eq!(settled("O", "0"), None, "read as a digit, and is none");
+        assert_eq!(settled("X", "S"), None, "there is no 5 to compare with");
+        assert_eq!(settled("XX", "S.A.").as_deref(), Some("S.A."));
+        assert_eq!(settled("O", "QO"), None, "two letters, and one is there");
+    }
+
+    #[test]
+    fn words_and_numbers_are_left_alone() {
+        for text in ["Hall", "Oslo", "118", "on", "Illing", "4", "late 17"] {
+            assert_eq!(settled("XXX", text).as_deref(), Some(text));
+        }
+        assert_eq!(settled("XXXXX", "lliad"), None);
+    }
 }

@@ -32,8 +32,6 @@ pub(super) enum Look {
     Line,
     /// A few lines of text.
     Lines,
-    /// One word.
-    Word,
     /// One line that holds digits and what stands between them.
     Time,
     /// Lines of such.
@@ -124,7 +122,6 @@ impl Tesseract {
             // Sparse text: where lines are read whole, the wide gaps of a table swallow the blanks in its cells.
             Look::Page => arguments.extend(["--psm", "11"]),
             Look::Line => arguments.extend(["--psm", "7"]),
-            Look::Word => arguments.extend(["--psm", "8"]),
             Look::Lines => arguments.extend(["--psm", "6"]),
             Look::Time => arguments.extend(["--psm", "7", "-c", TIME_SIGNS]),
             Look::Times => arguments.extend(["--psm", "6", "-c", TIME_SIGNS]),
