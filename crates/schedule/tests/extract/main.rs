@@ -3,9 +3,10 @@
 #![expect(
     clippy::unwrap_used,
     clippy::panic,
+    clippy::print_stdout,
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
-    reason = "helpers of tests stand outside #[test] functions, and pixels are small"
+    reason = "helpers of tests stand outside #[test] functions, pixels are small, and what was measured is shown"
 )]
 
 mod accuracy;
