@@ -1,6 +1,12 @@
 -- Delivery of notifications on the lease engine, and what intake must remember. docs/spec/schedule.md and schedule-api.md are the contracts.
 -- Everything here is beside what backends and bots know: plain SQL that names the documented columns alone works as before.
 
+-- A constant that is made of no column is no condition of an index.
+DROP INDEX schedule_ingest.capture_session_lanes;
+CREATE INDEX capture_session_lanes ON schedule_ingest.capture_session
+    ((0 * user_id), (CASE state WHEN 'pending' THEN 0 ELSE 1 END), (id), (created_at), id)
+    WHERE finalized_at IS NOT NULL AND lease_state IN ('pending', 'claimed');
+
 -- In which order sessions were opened. Their own time is a backend's, whose clock may jump.
 ALTER TABLE schedule_ingest.capture_session ADD COLUMN opened_seq bigint GENERATED ALWAYS AS IDENTITY;
 
