@@ -213,9 +213,10 @@ pub(super) async fn expect_results(
     Ok(())
 }
 
-/// Stores that sessions of a batch were cancelled.
+/// Stores that sessions of a batch were cancelled, in a table as [`upsert`] has it.
 pub(super) async fn cancel(
     transaction: &Transaction<'_>,
+    table: &'static str,
     events: &[Event],
 ) -> Result<(), pg::Error> {
     let mut columns = Columns::default();
@@ -228,7 +229,8 @@ pub(super) async fn cancel(
     if columns.ids.is_empty() {
         return Ok(());
     }
-    let statement = "INSERT INTO weighvision_session AS t (tenant_id, session_id, farm_id, barn_id,
+    let statement = format!(
+        "INSERT INTO {table} AS t (tenant_id, session_id, farm_id, barn_id,
              device_id, cancelled_event_id, cancelled_at, cancel_reason)
          SELECT * FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[],
              $6::uuid[], $7::timestamptz[], $8::text[])
@@ -237,8 +239,9 @@ pub(super) async fn cancel(
              cancelled_at = excluded.cancelled_at, cancel_reason = excluded.cancel_reason,
              updated_at = now()
          WHERE t.cancelled_at IS NULL OR (excluded.cancelled_at, excluded.cancelled_event_id)
-             > (t.cancelled_at, t.cancelled_event_id)";
-    let statement = transaction.prepare_cached(statement).await?;
+             > (t.cancelled_at, t.cancelled_event_id)"
+    );
+    let statement = transaction.prepare_cached(&statement).await?;
     let Columns { tenants, sessions, farms, barns, devices, ids, times } = &columns;
     transaction
         .execute(&statement, &[tenants, sessions, farms, barns, devices, ids, times, &reasons])

@@ -193,6 +193,10 @@ async fn a_cancelled_session_is_shown_as_such_in_either_order() {
         );
     }
     assert_eq!(asked.items("/sessions?status=cancelled").await.len(), 2);
+    let kpis = asked.items("/kpis/sessions").await;
+    let cancelled: i64 = kpis.iter().map(|day| day["sessions_cancelled"].as_i64().unwrap()).sum();
+    assert_eq!(cancelled, 2, "{kpis:?}");
+    assert!(kpis.iter().all(|day| day["mean_initial_weight_kg"].is_null()), "{kpis:?}");
     assert_eq!(
         asked.items("/events").await.len(),
         0,

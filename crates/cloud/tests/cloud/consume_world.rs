@@ -71,7 +71,7 @@ pub(crate) const STORES: [(&str, &str); 13] = [
     (
         "kpi_session",
         "tenant_id, session_id, farm_id, barn_id, created_at, batch_id, initial_weight_kg,
-         finalized_at, final_weight_kg, image_count",
+         finalized_at, final_weight_kg, image_count, cancelled_event_id, cancelled_at, cancel_reason",
     ),
     ("kpi_inference", "tenant_id, inference_result_id, event_id, occurred_at, confidence"),
 ];

@@ -235,6 +235,36 @@ async fn a_redriven_dead_letter_goes_out_and_its_history_stays() {
     edge.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_puts_back_more_than_the_rate_allows_waits() {
+    let site = Site::new("admin_rate").await;
+    let node = site.enroll("barn-1").await;
+    site.ingest(&[node.batch(&node.readings(1..=1), &[])]).await;
+    // A forwarder that has nowhere to send to leaves them where they are put.
+    let edge = start(&config(site.database.url(), &[])).await;
+    let operator = Asker::new(&site, &edge, Role::Operator, Tenants::All).await;
+    let more = "INSERT INTO sync_outbox (id, tenant_id, event_type, occurred_at, payload_json, status, dlq_reason, failed_at)
+        SELECT gen_random_uuid(), $1, 'telemetry.ingested', now(), '{}', 'dlq', 'invalid', now() FROM generate_series(1, 30000)";
+    site.client().await.execute(more, &[&node.tenant.uuid()]).await.unwrap();
+    let all = || json!({"all": true, "limit": 10_000});
+    let mut refused = None;
+    for _ in 0..4 {
+        let (status, answer) = operator.post(REDRIVE, all()).await;
+        if status == StatusCode::TOO_MANY_REQUESTS {
+            refused = Some(answer);
+            break;
+        }
+        assert_eq!(status, StatusCode::OK, "{answer}");
+    }
+    let refused = refused.expect("30,000 rows at once are more than the rate allows");
+    assert_eq!(refused["error"]["code"], "rate_limited", "{refused}");
+    assert!(refused["error"]["message"].as_str().unwrap().contains("come back later"), "{refused}");
+    // To look costs nothing.
+    let (status, would) = operator.post(REDRIVE, json!({"all": true, "dry_run": true})).await;
+    assert_eq!(status, StatusCode::OK, "{would}");
+    edge.stop().await;
+}
+
 #[tokio::test]
 async fn only_expired_leases_are_freed_and_pages_follow_each_other() {
     let site = Site::new("admin_unclaim").await;

@@ -19,11 +19,12 @@ use super::hold::{self, Store};
 use super::{ANALYTICS_SERVICE, Options, inference, session};
 
 /// The events that KPIs are made of.
-pub(super) const WANTED: [EventType; 5] = [
+pub(super) const WANTED: [EventType; 6] = [
     EventType::TELEMETRY_INGESTED,
     EventType::TELEMETRY_AGGREGATED,
     EventType::SESSION_CREATED,
     EventType::SESSION_FINALIZED,
+    EventType::SESSION_CANCELLED,
     EventType::INFERENCE_COMPLETED,
 ];
 
@@ -40,6 +41,7 @@ impl Store for Analytics {
         minutes::add(&transaction, events).await?;
         hours::upsert(&transaction, events).await?;
         session::upsert(&transaction, "kpi_session", events).await?;
+        session::cancel(&transaction, "kpi_session", events).await?;
         inference::upsert(&transaction, "kpi_inference", events).await?;
         transaction.commit().await?;
         Ok(())

@@ -30,7 +30,7 @@ impl Store for Telemetry {
         from_edge::upsert(&transaction, events).await?;
         session::upsert(&transaction, "weighvision_session", events).await?;
         session::expect_results(&transaction, events).await?;
-        session::cancel(&transaction, events).await?;
+        session::cancel(&transaction, "weighvision_session", events).await?;
         inference::upsert(&transaction, "inference_result", events).await?;
         sync::upsert(&transaction, events).await?;
         journal::insert(&transaction, events).await?;

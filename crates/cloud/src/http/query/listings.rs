@@ -245,7 +245,8 @@ const KPI_HOURS: Listing = Listing {
     newest_first: true,
 };
 
-/// A session counts as created on the day it was created, and as finalized on the day of that. A weight
+/// A session counts as created on the day it was created, as finalized or cancelled on the day of that. What
+/// one that was cancelled weighed is in no mean. A weight
 /// of an absurd size, whose square would overflow, is left out of the means here and below.
 const KPI_SESSIONS: Listing = Listing {
     columns: &[
@@ -254,25 +255,33 @@ const KPI_SESSIONS: Listing = Listing {
         "barn_id",
         "sessions_created",
         "sessions_finalized",
+        "sessions_cancelled",
         "mean_initial_weight_kg",
         "mean_final_weight_kg",
         "image_count",
     ],
     table: "(SELECT tenant_id, day, farm_id, barn_id,
-             count(*) FILTER (WHERE created) AS sessions_created,
-             count(*) FILTER (WHERE NOT created) AS sessions_finalized,
-             avg(kg) FILTER (WHERE created) AS mean_initial_weight_kg,
-             avg(kg) FILTER (WHERE NOT created) AS mean_final_weight_kg,
+             count(*) FILTER (WHERE part = 'created') AS sessions_created,
+             count(*) FILTER (WHERE part = 'finalized') AS sessions_finalized,
+             count(*) FILTER (WHERE part = 'cancelled') AS sessions_cancelled,
+             avg(kg) FILTER (WHERE part = 'created') AS mean_initial_weight_kg,
+             avg(kg) FILTER (WHERE part = 'finalized') AS mean_final_weight_kg,
              coalesce(sum(images), 0)::bigint AS image_count
          FROM (SELECT tenant_id, (created_at AT TIME ZONE 'UTC')::date AS day, farm_id, barn_id,
-                   true AS created, 0 AS images,
-                   CASE WHEN abs(initial_weight_kg) < 1e100 THEN initial_weight_kg END AS kg
+                   'created' AS part, 0 AS images,
+                   CASE WHEN abs(initial_weight_kg) < 1e100 AND cancelled_at IS NULL
+                       THEN initial_weight_kg END AS kg
                FROM kpi_session WHERE created_at IS NOT NULL
                UNION ALL
                SELECT tenant_id, (finalized_at AT TIME ZONE 'UTC')::date, farm_id, barn_id,
-                   false, image_count,
-                   CASE WHEN abs(final_weight_kg) < 1e100 THEN final_weight_kg END
-               FROM kpi_session WHERE finalized_at IS NOT NULL) halves
+                   'finalized', image_count,
+                   CASE WHEN abs(final_weight_kg) < 1e100 AND cancelled_at IS NULL
+                       THEN final_weight_kg END
+               FROM kpi_session WHERE finalized_at IS NOT NULL
+               UNION ALL
+               SELECT tenant_id, (cancelled_at AT TIME ZONE 'UTC')::date, farm_id, barn_id,
+                   'cancelled', 0, NULL
+               FROM kpi_session WHERE cancelled_at IS NOT NULL) parts
          GROUP BY tenant_id, day, farm_id, barn_id)",
     filters: &[Id("farm_id"), Id("barn_id"), Days("day")],
     key: &[("day", "date"), ("farm_id", "uuid"), ("barn_id", "uuid")],
