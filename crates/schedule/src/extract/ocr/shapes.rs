@@ -78,6 +78,10 @@ impl Samples {
     /// The text with digits and letters as their shapes are. None: they cannot be told apart.
     pub(super) fn settle(&self, part: &GrayImage, letter: f64, text: &str) -> Option<String> {
         let said = words(text);
+        // Hardly a word begins so: it is a misread capital I, which no digit can tell.
+        if said.iter().any(|word| matches!(word[..], ['l', 'l' | 'I', ..])) {
+            return None;
+        }
         let written = text.split_whitespace().filter(|word| word.contains(is_glyph));
         let initials = |word: &str| {
             let mut signs = word.chars();
@@ -156,8 +160,7 @@ fn doubt(word: &[char]) -> Doubt {
     let strange = word.iter().any(|sign| matches!(sign, '$' | '|' | '!'));
     let capitals = word.iter().all(|sign| !sign.is_lowercase() || matches!(sign, 'l' | 'o'));
     let alike = word.iter().any(|sign| digit_like(*sign).is_some());
-    // No word begins so that is not a misread capital.
-    if strange || matches!(word, ['l', 'l' | 'I', ..]) {
+    if strange {
         return Doubt::Great;
     }
     match (digits, word.len()) {
