@@ -169,3 +169,44 @@ async fn intake_is_served_to_whoever_has_a_token() {
     assert_eq!(opened["phase"], "collecting", "{opened}");
     serve.term(SOON).await.unwrap();
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn photographs_are_read_by_a_command_of_the_operator() {
+    use std::os::unix::fs::PermissionsExt;
+    let folder = tempfile::tempdir().unwrap();
+    let database = testkit::Database::empty("schedule_command").await.unwrap();
+    let store = EmbeddedStore::start().await.unwrap();
+    let address = store.address();
+    let program = folder.path().join("read");
+    // It answers only if it was given the picture that was sent.
+    let script = r#"#!/bin/sh
+path=$(sed 's/.*"path":"\([^"]*\)".*/\1/')
+[ "$(cat "$path")" = "a picture" ] || exit 1
+echo '{"schedule_date": "2026-11-17", "confidence": 0.9, "entries": [{"start": "22-6", "title": "Watch"}]}'
+"#;
+    std::fs::write(&program, script).unwrap();
+    std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
+    let config = folder.path().join("schedule.toml");
+    let section = format!(
+        "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"200ms\"\nworker.poll_seconds = 0.05\n\
+         extract.method = \"command\"\nextract.command = [{program:?}]\n\
+         store.s3_endpoint = {:?}\nstore.s3_bucket = {:?}\nstore.s3_access_key = {:?}\nstore.s3_secret_key = {:?}\n",
+        database.url(),
+        address.url.as_str(),
+        address.bucket,
+        address.access_key,
+        address.secret_key,
+    );
+    std::fs::write(&config, section).unwrap();
+    let log = folder.path().join("worker.log");
+    let mut worker = Process::spawn(command(&config, &["run"]), Some(&log)).unwrap();
+    let picture = folder.path().join("rota.png");
+    std::fs::write(&picture, "a picture").unwrap();
+    let submit = ["submit", "--user", "-7", picture.to_str().unwrap(), "--wait", "--within", "30s"];
+    let read = said(&config, &submit).await;
+    assert!(read.contains("2026-11-17 has version 1"), "{read}");
+    let shown = said(&config, &["show", "--user", "-7", "--date", "2026-11-17"]).await;
+    assert!(shown.contains("06:00 (next day)"), "{shown}");
+    worker.term(SOON).await.unwrap();
+    store.stop().await.unwrap();
+}

@@ -31,8 +31,8 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
     let client = args.config.connect().await?;
     match (args.session, args.user, args.date) {
         (Some(session), _, _) => {
-            let config = args.config.load()?;
-            let again = replay::session(&client, &config.reader, session).await?;
+            let reader = args.config.load()?.extraction.reader().await?;
+            let again = replay::session(&client, &reader, session).await?;
             if args.json {
                 say(&format!("{}\n", serde_json::to_string_pretty(&again)?))?;
             }

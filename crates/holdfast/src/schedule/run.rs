@@ -28,10 +28,11 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<()> {
     let config = args.config.load()?;
     let stop = crate::shutdown::requested()?;
     ::schedule::migration::migrate(&config.database).await?;
+    let reader = config.extraction.reader().await?;
     let deliver = config.deliver.as_ref().filter(|_| !args.no_delivery);
     let delivery =
         deliver.map(|settings| Delivery::start(&config.database, settings)).transpose()?;
-    let worker = Worker::start(&config.database, &config.worker, config.reader.clone())?;
+    let worker = Worker::start(&config.database, &config.worker, reader)?;
     tracing::info!(name = config.worker.name, delivers = delivery.is_some(), "worker started");
     stop.await;
     // Sessions first: what they still say can then still be delivered.

@@ -20,7 +20,7 @@ pub(crate) struct Args {
     /// Whose schedule it is.
     #[arg(long, allow_negative_numbers = true)]
     user: i64,
-    /// Images in order (.jpg, .png, .webp, .tif), or an observation (.json).
+    /// Images in order (.jpg, .png), or an observation (.json).
     #[arg(required = true)]
     files: Vec<PathBuf>,
     /// The same key opens one session, however often it is submitted.

@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use ::schedule::extract::ocr::{Ocr, OcrSettings};
 use anyhow::Context;
 use axum::Router;
 use axum::body::Bytes;
@@ -89,8 +90,11 @@ impl Site {
             }
         };
         let objects = self.minted_objects()?.context("the object store is prepared before")?;
+        // Photographs can be sent to it where Tesseract is there; the people of the simulation send none.
+        let sees = Ocr::new(&OcrSettings::default()).await.is_ok();
+        let method = if sees { "ocr" } else { "none" };
         let text = format!(
-            "[schedule]\ndatabase.url = {:?}\nworker.poll_seconds = 1\nworker.idle_timeout = \"1s\"\n\
+            "[schedule]\nextract.method = {method:?}\ndatabase.url = {:?}\nworker.poll_seconds = 1\nworker.idle_timeout = \"1s\"\n\
              extract.noise_seed = 7\nhttp.listen = \"127.0.0.1:{}\"\n\
              deliver.to = \"webhook\"\ndeliver.webhook_url = \"http://127.0.0.1:{}/messages\"\n\
              deliver.webhook_secret = {:?}\n{}",

@@ -53,14 +53,38 @@ pub const KEYS: &[Key] = &[
         Kind::Number { min: 0.0, max: 1.0 },
         "An observation that is less sure than this fails its session.",
     )
-    .default("0.6"),
+    .default("0.7"),
     Key::new(
         "extract.method",
         Kind::Choice(super::extract::METHODS),
-        "How images are read: not at all (only uploaded observations are), or by one fixture file for every session.",
+        "How images are read: not at all (only uploaded observations are), by one fixture file for every session, by a command, or by OCR with Tesseract.",
     )
     .default("none"),
     Key::new("extract.fixture_file", Kind::Text, "The file of the method fixture."),
+    Key::new(
+        "extract.command",
+        Kind::List,
+        "The program of the method command and its arguments, run without a shell for every session.",
+    ),
+    Key::new("extract.tesseract", Kind::Text, "Tesseract's program, for the method ocr.")
+        .default("tesseract"),
+    Key::new(
+        "extract.languages",
+        Kind::List,
+        "The languages of the method ocr by Tesseract's short names, the likeliest first.",
+    )
+    .default("eng"),
+    Key::new(
+        "extract.timezone",
+        Kind::Text,
+        "Where the clock of photographed schedules stands: an IANA name or an offset; UTC when absent.",
+    ),
+    Key::new(
+        "extract.timeout",
+        Kind::Duration { min_ms: SECOND, max_ms: HOUR },
+        "How long the command may take for a session, or Tesseract for a picture.",
+    )
+    .default("60s"),
     Key::new(
         "extract.noise_seed",
         Kind::Integer { min: 0, max: u64::MAX },

@@ -13,11 +13,12 @@ use std::time::Duration;
 use objects::{Address, Bucket, Style};
 use settings::Section;
 
+pub use extract::Extraction;
 pub use keys::{KEYS, SECTION};
 
 use crate::deliver::{self, Channel, Telegram, Webhook};
 use crate::intake::Limits;
-use crate::worker::{self, Reader};
+use crate::worker;
 
 /// What schedules were told.
 #[derive(Debug, Clone)]
@@ -26,8 +27,8 @@ pub struct Config {
     pub database: pg::Options,
     /// How sessions are processed.
     pub worker: worker::Settings,
-    /// What reads them.
-    pub reader: Reader,
+    /// How their images are read.
+    pub extraction: Extraction,
     /// How messages are delivered; `None` leaves them to somebody else.
     pub deliver: Option<deliver::Settings>,
     /// Where intake is served.
@@ -87,7 +88,7 @@ impl Config {
                 ..pg::Options::new(section.get("database.url")?.secret().expose())
             },
             worker,
-            reader: extract::reader(section, bucket)?,
+            extraction: Extraction::from_section(section, bucket)?,
             deliver: deliver(section, &name, stop_grace)?,
             listen: section.listen("http.listen", "http.allow_remote")?,
             store,
@@ -205,6 +206,8 @@ mod tests {
             (&[("HOLDFAST_SCHEDULE_DELIVER_TO", "webhook")][..], "deliver.webhook_url"),
             (&[("HOLDFAST_SCHEDULE_DELIVER_TO", "telegram")], "deliver.telegram_token"),
             (&[("HOLDFAST_SCHEDULE_EXTRACT_METHOD", "fixture")], "extract.fixture_file"),
+            (&[("HOLDFAST_SCHEDULE_EXTRACT_METHOD", "ocr")], "store.s3_endpoint"),
+            (&[("HOLDFAST_SCHEDULE_EXTRACT_METHOD", "command")], "store.s3_endpoint"),
             (&[("HOLDFAST_SCHEDULE_STORE_S3_ENDPOINT", "http://s3")], "store.s3_access_key"),
             (
                 &[

@@ -35,25 +35,19 @@ pub enum Kind {
     Jpeg,
     /// A scan or a screenshot.
     Png,
-    /// A photograph.
-    Webp,
-    /// A scan.
-    Tiff,
     /// An observation, instead of a photograph.
     Observation,
 }
 
 impl Kind {
     /// Every kind.
-    pub const ALL: [Kind; 5] = [Kind::Jpeg, Kind::Png, Kind::Webp, Kind::Tiff, Kind::Observation];
+    pub const ALL: [Kind; 3] = [Kind::Jpeg, Kind::Png, Kind::Observation];
 
     /// Its media type.
     pub fn mime_type(self) -> &'static str {
         match self {
             Kind::Jpeg => "image/jpeg",
             Kind::Png => "image/png",
-            Kind::Webp => "image/webp",
-            Kind::Tiff => "image/tiff",
             Kind::Observation => "application/json",
         }
     }
@@ -63,8 +57,6 @@ impl Kind {
         match self {
             Kind::Jpeg => "jpg",
             Kind::Png => "png",
-            Kind::Webp => "webp",
-            Kind::Tiff => "tif",
             Kind::Observation => "json",
         }
     }
@@ -78,7 +70,6 @@ impl Kind {
     pub fn of_ext(text: &str) -> Option<Kind> {
         match text.to_ascii_lowercase().as_str() {
             "jpeg" => Some(Kind::Jpeg),
-            "tiff" => Some(Kind::Tiff),
             other => Kind::ALL.into_iter().find(|kind| kind.ext() == other),
         }
     }
@@ -323,10 +314,7 @@ mod tests {
             assert_eq!(Kind::of_mime_type(kind.mime_type()), Some(kind));
             assert_eq!(Kind::of_ext(&kind.ext().to_uppercase()), Some(kind));
         }
-        assert_eq!(
-            (Kind::of_ext("jpeg"), Kind::of_ext("tiff")),
-            (Some(Kind::Jpeg), Some(Kind::Tiff))
-        );
+        assert_eq!(Kind::of_ext("jpeg"), Some(Kind::Jpeg));
         assert_eq!((Kind::of_ext("gif"), Kind::of_mime_type("text/html")), (None, None));
     }
 }

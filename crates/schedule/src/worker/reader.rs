@@ -3,6 +3,7 @@
 use objects::{About, Bucket};
 
 use super::extract::{Extract, ExtractError, Fixture, Session};
+use crate::extract::captures::Captures;
 use crate::noise;
 use crate::observation::{MAX_FIXTURE_BYTES, Observation};
 
@@ -25,6 +26,8 @@ pub enum Photographs {
     Unread,
     /// Every session shows what one file says.
     Fixture(Fixture),
+    /// By a command, or by OCR.
+    Captures(Captures),
 }
 
 impl Extract for Reader {
@@ -38,6 +41,7 @@ impl Extract for Reader {
         }
         match &self.photographs {
             Photographs::Fixture(fixture) => fixture.extract(session).await,
+            Photographs::Captures(captures) => captures.extract(session).await,
             Photographs::Unread => {
                 Err(unreachable("nothing here reads photographs: set schedule.extract.method"))
             }
