@@ -1,0 +1,152 @@
+//! Alerts: what an operator should look at, why, and what to do.
+//!
+//! [`rules`] says what holds at one moment, and is pure; [`Watch`] remembers since when. docs/spec/console.md has the table.
+
+mod rules;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeSet, HashMap};
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use jiff::{SignedDuration, Timestamp};
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::access::{Scope, User};
+use crate::http::Http;
+use crate::picture::{NodeEntry, Tick};
+
+/// What flickers for less than this keeps its `since`.
+const FLICKER: SignedDuration = SignedDuration::from_secs(5);
+/// Drops that grew so long ago are no news.
+const DROPS_FOR: SignedDuration = SignedDuration::from_mins(10);
+/// A gap that was declared so long ago is no news.
+const GAPS_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// How bad it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum Severity {
+    Critical,
+    Warning,
+}
+
+/// One of them.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Alert {
+    pub(crate) id: String,
+    pub(crate) rule: &'static str,
+    pub(crate) severity: Severity,
+    /// What it is about, for people.
+    pub(crate) subject: String,
+    pub(crate) site: Option<String>,
+    pub(crate) since: Timestamp,
+    pub(crate) value: Option<f64>,
+    pub(crate) threshold: Option<f64>,
+    pub(crate) unit: &'static str,
+    pub(crate) text: String,
+    pub(crate) what_to_do: &'static str,
+    /// Whose it is; whoever sees everything sees it in any case.
+    #[serde(skip)]
+    tenants: BTreeSet<Uuid>,
+}
+
+/// The answer.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct AlertList {
+    at: Timestamp,
+    items: Vec<Alert>,
+}
+
+impl Alert {
+    pub(crate) fn is_for(&self, scope: &Scope) -> bool {
+        scope.is_all() || self.tenants.iter().any(|tenant| scope.allows(*tenant))
+    }
+
+    pub(crate) fn is_critical(&self) -> bool {
+        self.severity == Severity::Critical
+    }
+}
+
+/// What a node's counters were, and when they last grew.
+#[derive(Debug, Clone, Copy)]
+struct Counters {
+    drops: u64,
+    dropped_at: Option<Timestamp>,
+    lost: u64,
+    lost_at: Option<Timestamp>,
+}
+
+/// What is remembered from tick to tick.
+#[derive(Debug, Default)]
+pub(crate) struct Watch {
+    /// Since when an alert holds, and when it last did.
+    known: HashMap<String, (Timestamp, Timestamp)>,
+    nodes: HashMap<(String, String), Counters>,
+}
+
+impl Watch {
+    /// What holds now, the worst first.
+    pub(crate) fn look(&mut self, tick: &Tick, nodes: &[NodeEntry]) -> Vec<Alert> {
+        self.count(tick.at, nodes);
+        let mut found = rules::of_upstreams(tick);
+        found.extend(rules::of_queues(tick));
+        found.extend(rules::of_plant(tick));
+        found.extend(rules::of_nodes(nodes, |entry| self.news(entry, tick.at)));
+        for alert in &mut found {
+            let (since, last) = self.known.entry(alert.id.clone()).or_insert((tick.at, tick.at));
+            (alert.since, *last) = (*since, tick.at);
+        }
+        self.known.retain(|_, (_, last)| tick.at.duration_since(*last) <= FLICKER);
+        found.retain(|alert| rules::has_lasted(alert, tick.at));
+        for alert in &mut found {
+            rules::grow_worse(alert, tick.at);
+        }
+        found.sort_by(|a, b| (a.severity, &a.id).cmp(&(b.severity, &b.id)));
+        found
+    }
+
+    fn count(&mut self, now: Timestamp, nodes: &[NodeEntry]) {
+        let mut before = std::mem::take(&mut self.nodes);
+        for entry in nodes {
+            let key = (entry.row.site.clone(), entry.row.node_id.clone());
+            let (drops, lost) = (entry.row.drops.unwrap_or(0), entry.row.lost);
+            let last = before.remove(&key).unwrap_or(Counters {
+                drops,
+                dropped_at: None,
+                lost,
+                lost_at: None,
+            });
+            let counters = Counters {
+                drops,
+                dropped_at: if drops > last.drops { Some(now) } else { last.dropped_at },
+                lost,
+                lost_at: if lost > last.lost { Some(now) } else { last.lost_at },
+            };
+            self.nodes.insert(key, counters);
+        }
+    }
+
+    /// Whether drops, and gaps, of a node are news.
+    fn news(&self, entry: &NodeEntry, now: Timestamp) -> (bool, bool) {
+        let key = (entry.row.site.clone(), entry.row.node_id.clone());
+        let Some(counters) = self.nodes.get(&key) else { return (false, false) };
+        let within =
+            |at: Option<Timestamp>, span| at.is_some_and(|at| now.duration_since(at) <= span);
+        (within(counters.dropped_at, DROPS_FOR), within(counters.lost_at, GAPS_FOR))
+    }
+}
+
+/// What holds now.
+#[utoipa::path(get, path = "/api/v1/alerts", tag = "alerts", responses((status = 200, body = AlertList)))]
+pub(crate) async fn list(
+    State(http): State<Http>,
+    Extension(user): Extension<User>,
+) -> Json<AlertList> {
+    let snapshot = http.board.now();
+    let seen = snapshot.alerts.iter().filter(|alert| alert.is_for(&user.scope)).cloned();
+    Json(AlertList { at: snapshot.tick.at, items: seen.collect() })
+}

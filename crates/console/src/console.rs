@@ -1,0 +1,98 @@
+//! The console as a whole: what starts, and how it stops.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::Config;
+use crate::http::Http;
+use crate::picture::{self, Board};
+use crate::upstream::Upstreams;
+
+/// Requests that are under way when the console stops get this long; streams have no end of their own.
+const GOODBYE: Duration = Duration::from_secs(2);
+
+/// Why the console cannot start.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The database of the tokens cannot be used as configured.
+    #[error(transparent)]
+    Database(#[from] pg::Error),
+    /// The HTTP address cannot be used.
+    #[error("console.http.listen {address}: {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// No client for the upstreams can be made.
+    #[error("no HTTP client can be made: {0}")]
+    Client(#[from] reqwest::Error),
+}
+
+/// A running console.
+#[derive(Debug)]
+pub struct Console {
+    http: SocketAddr,
+    stop: CancellationToken,
+    tasks: JoinSet<()>,
+}
+
+/// Runs a console until `shutdown` is done.
+pub async fn run(config: Config, shutdown: impl Future<Output = ()>) -> Result<(), Error> {
+    let console = Console::start(config).await?;
+    shutdown.await;
+    console.stop().await;
+    Ok(())
+}
+
+impl Console {
+    /// Starts to listen and to ask. Neither the database nor any upstream needs to be there yet.
+    pub async fn start(config: Config) -> Result<Console, Error> {
+        let pool = pg::Pool::new(&config.database)?;
+        let address = config.listen;
+        let refuse = |source| Error::Listen { address, source };
+        let listener = TcpListener::bind(address).await.map_err(refuse)?;
+        let http = listener.local_addr().map_err(refuse)?;
+        let upstreams = Arc::new(Upstreams::new(&config)?);
+        let board = Arc::new(Board::new(&upstreams));
+        let stop = CancellationToken::new();
+        let mut tasks = picture::start(&upstreams, &board, config.poll_every, &stop);
+        let service = Http::new(&config, pool, upstreams, board);
+        tasks.spawn(serve(listener, service, stop.clone()));
+        tracing::info!(%http, sites = config.sites.len(), "console started");
+        Ok(Console { http, stop, tasks })
+    }
+
+    /// Where HTTP is served.
+    pub fn http(&self) -> SocketAddr {
+        self.http
+    }
+
+    /// Stops. Sessions end with it.
+    pub async fn stop(mut self) {
+        self.stop.cancel();
+        while self.tasks.join_next().await.is_some() {}
+        tracing::info!("console stopped");
+    }
+}
+
+async fn serve(listener: TcpListener, http: Http, stop: CancellationToken) {
+    let service = http.router().into_make_service_with_connect_info::<SocketAddr>();
+    let server =
+        axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
+    tokio::select! {
+        ended = server => if let Err(error) = ended {
+            tracing::error!(%error, "HTTP ended");
+        },
+        () = async {
+            stop.cancelled().await;
+            tokio::time::sleep(GOODBYE).await;
+        } => {}
+    }
+}

@@ -1,0 +1,383 @@
+//! The path of an event, drawn from a tick for somebody who may see so much. Pure.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+
+use super::nodes::Tally;
+use super::tick::{CloudTenant, CloudTick, Outbox, PlantTick, SiteTenant, SiteTick, Tick};
+use super::{Breaker, Flow, Lane, LaneKind, Link, LinkState, Stage, StageKind, StageState, Totals};
+use crate::access::Scope;
+use crate::upstream::WHOLE;
+
+/// Something that waits longer than this is said to wait.
+const WAITS_AFTER_S: f64 = 30.0;
+/// A relay from which nothing has left for so long is down.
+const STILL_AFTER_S: f64 = 60.0;
+/// The name of the uplink among the cables of `up`.
+const UPLINK: &str = "cloud";
+
+/// The lane of the plant.
+const PLANT: &str = "plant";
+
+fn add(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a + b),
+        (one, other) => one.or(other),
+    }
+}
+
+fn older(a: Option<f64>, b: Option<f64>) -> Option<f64> {
+    match (a, b) {
+        (Some(a), Some(b)) => Some(a.max(b)),
+        (one, other) => one.or(other),
+    }
+}
+
+/// How long a backlog lasts when so much comes and so much leaves.
+pub(crate) fn drain(held: u64, incoming: f64, outgoing: f64) -> Option<f64> {
+    let net = outgoing - incoming;
+    (held > 0 && net > 0.0).then(|| super::meter::number(held) / net)
+}
+
+/// The part of a site that somebody sees, added up.
+pub(crate) fn site_part(site: &SiteTick, scope: &Scope) -> Option<SiteTenant> {
+    let mut parts = site.tenants.iter().filter(|(tenant, _)| scope.allows(**tenant)).peekable();
+    if parts.peek().is_none() && !scope.is_all() {
+        return None;
+    }
+    let mut sum = SiteTenant::default();
+    for (_, part) in parts {
+        sum.nodes.merge(&part.nodes);
+        sum.produced_per_s = add(sum.produced_per_s, part.produced_per_s);
+        sum.stored_per_s = add(sum.stored_per_s, part.stored_per_s);
+        if let Some(outbox) = &part.outbox {
+            let all = sum.outbox.get_or_insert_default();
+            all.waiting += outbox.waiting;
+            all.dead += outbox.dead;
+            all.stuck += outbox.stuck;
+            all.oldest_age_s = older(all.oldest_age_s, outbox.oldest_age_s);
+            all.in_per_s += outbox.in_per_s;
+            all.out_per_s += outbox.out_per_s;
+            all.breaker = all.breaker.max(outbox.breaker);
+            all.paused_until = all.paused_until.max(outbox.paused_until);
+            all.last_failure = all.last_failure.take().or_else(|| outbox.last_failure.clone());
+            all.still_s = all.still_s.max(outbox.still_s);
+        }
+    }
+    Some(sum)
+}
+
+/// The part of the cloud that somebody sees, added up.
+pub(crate) fn cloud_part(cloud: &CloudTick, scope: &Scope) -> CloudTenant {
+    let mut sum = CloudTenant::default();
+    for (_, part) in cloud.tenants.iter().filter(|(tenant, _)| scope.allows(**tenant)) {
+        sum.received += part.received;
+        sum.lost += part.lost;
+        sum.in_per_s = add(sum.in_per_s, part.in_per_s);
+        sum.out_per_s = add(sum.out_per_s, part.out_per_s);
+        sum.waiting += part.waiting;
+        sum.oldest_age_s = older(sum.oldest_age_s, part.oldest_age_s);
+        sum.relay_dead += part.relay_dead;
+        sum.bus_dead += part.bus_dead;
+        sum.still_s = sum.still_s.max(part.still_s);
+    }
+    sum
+}
+
+/// The whole path.
+pub(crate) fn draw(tick: &Tick, scope: &Scope) -> Flow {
+    let mut flow = Flow::default();
+    for (index, site) in tick.sites.iter().enumerate() {
+        let Some(part) = site_part(site, scope) else { continue };
+        // `up` has one site.
+        let cables = tick.cables.as_deref().filter(|_| index == 0);
+        draw_site(&mut flow, site, &part, cables);
+        if tick.cloud.is_some() && site.forwards {
+            let outbox = part.outbox.unwrap_or_default();
+            draw_uplink(&mut flow, site, &outbox, cables);
+        }
+    }
+    if let Some(cloud) = &tick.cloud {
+        draw_cloud(&mut flow, cloud, &cloud_part(cloud, scope));
+    }
+    if let Some(plant) = tick.plant.as_ref().filter(|_| scope.is_all()) {
+        draw_plant(&mut flow, plant);
+    }
+    for link in &mut flow.links {
+        link.since = tick.since.get(&link.id).copied();
+    }
+    flow
+}
+
+fn draw_site(
+    flow: &mut Flow,
+    site: &SiteTick,
+    part: &SiteTenant,
+    cables: Option<&BTreeMap<String, String>>,
+) {
+    let SiteTick { name, here, .. } = site;
+    let lane = Some(name.clone());
+    flow.lanes.push(Lane { id: name.clone(), name: name.clone(), kind: LaneKind::Site });
+    let counts = part.nodes.counts;
+    let silent = counts.late + counts.offline;
+    let known = |value: u64| here.then_some(value);
+    flow.stages.push(Stage {
+        id: format!("node:{name}"),
+        kind: StageKind::Node,
+        lane: lane.clone(),
+        name: format!("{} nodes", counts.total),
+        state: match (here, counts.online, silent) {
+            (false, ..) => StageState::Unknown,
+            (true, 0, 1..) => StageState::Broken,
+            (true, _, 1..) => StageState::Waiting,
+            (true, _, 0) if part.nodes.cut > 0 => StageState::Waiting,
+            (true, ..) => StageState::Ok,
+        },
+        rate_per_s: part.produced_per_s.filter(|_| *here),
+        held: known(part.nodes.backlog),
+        oldest_age_s: None,
+        detail: match here {
+            true => format!(
+                "{} online, {} late, {} offline, {} never heard",
+                counts.online, counts.late, counts.offline, counts.never
+            ),
+            false => "the site does not answer".to_owned(),
+        },
+    });
+    flow.links.push(Link {
+        id: format!("nodes:{name}"),
+        from: format!("node:{name}"),
+        to: format!("edge:{name}"),
+        state: match (here, counts.online, silent + part.nodes.cut) {
+            (false, ..) => LinkState::Unknown,
+            (true, 0, 1..) => LinkState::Down,
+            (true, _, 1..) => LinkState::Degraded,
+            (true, ..) => LinkState::Up,
+        },
+        rate_per_s: part.stored_per_s.filter(|_| *here),
+        breaker: None,
+        held: known(part.nodes.backlog),
+        drain_estimate_s: match (here, part.produced_per_s, part.stored_per_s) {
+            (true, Some(made), Some(stored)) => drain(part.nodes.backlog, made, stored),
+            _ => None,
+        },
+        since: None,
+        cuttable: cables.is_some(),
+        cut: part.nodes.cut > 0 && part.nodes.cut == counts.total,
+    });
+    let outbox = part.outbox.clone().unwrap_or_default();
+    let waits = outbox.oldest_age_s.is_some_and(|age| age > WAITS_AFTER_S);
+    flow.stages.push(Stage {
+        id: format!("edge:{name}"),
+        kind: StageKind::Edge,
+        lane,
+        name: name.clone(),
+        state: match (here, outbox.breaker) {
+            (false, _) => StageState::Unknown,
+            (true, Some(Breaker::Open)) => StageState::Broken,
+            (true, Some(Breaker::HalfOpen)) => StageState::Waiting,
+            (true, _) if waits => StageState::Waiting,
+            (true, _) => StageState::Ok,
+        },
+        rate_per_s: part.stored_per_s.filter(|_| *here),
+        held: known(outbox.waiting),
+        oldest_age_s: outbox.oldest_age_s.filter(|_| *here),
+        detail: match (here, site.forwards, &outbox.last_failure) {
+            (false, ..) => "does not answer".to_owned(),
+            (true, false, _) => "forwards to no cloud".to_owned(),
+            (true, true, Some(why)) => format!("the link is down: {why}"),
+            (true, true, None) => format!("{} wait for the cloud", outbox.waiting),
+        },
+    });
+}
+
+fn draw_uplink(
+    flow: &mut Flow,
+    site: &SiteTick,
+    outbox: &Outbox,
+    cables: Option<&BTreeMap<String, String>>,
+) {
+    let SiteTick { name, here, .. } = site;
+    let cable = cables.and_then(|cables| cables.get(UPLINK));
+    let cut = cable.is_some_and(|state| state != WHOLE);
+    flow.links.push(Link {
+        id: format!("uplink:{name}"),
+        from: format!("edge:{name}"),
+        to: "cloud".to_owned(),
+        state: match (here, outbox.breaker) {
+            (false, _) => LinkState::Unknown,
+            (true, Some(Breaker::Open)) => LinkState::Down,
+            (true, Some(Breaker::HalfOpen)) => LinkState::Degraded,
+            (true, _) if cut => LinkState::Degraded,
+            (true, _) => LinkState::Up,
+        },
+        rate_per_s: here.then_some(outbox.out_per_s),
+        breaker: outbox.breaker.filter(|_| *here),
+        held: here.then_some(outbox.waiting),
+        drain_estimate_s: match here {
+            true => drain(outbox.waiting, outbox.in_per_s, outbox.out_per_s),
+            false => None,
+        },
+        since: None,
+        cuttable: cable.is_some(),
+        cut,
+    });
+}
+
+fn draw_cloud(flow: &mut Flow, cloud: &CloudTick, part: &CloudTenant) {
+    let here = cloud.here;
+    let waits = part.oldest_age_s.is_some_and(|age| age > WAITS_AFTER_S);
+    let still = part.waiting > 0 && part.still_s > STILL_AFTER_S;
+    let state = match (here, still, waits) {
+        (false, ..) => StageState::Unknown,
+        (true, true, _) => StageState::Broken,
+        (true, false, true) => StageState::Waiting,
+        (true, false, false) => StageState::Ok,
+    };
+    let beyond = if here { StageState::Ok } else { StageState::Unknown };
+    let stage = |id: &str, kind, name: &str, state, rate: Option<f64>, held, detail| Stage {
+        id: id.to_owned(),
+        kind,
+        lane: None,
+        name: name.to_owned(),
+        state,
+        rate_per_s: rate.filter(|_| here),
+        held,
+        oldest_age_s: None,
+        detail,
+    };
+    let detail = match here {
+        true => format!("{} wait for the bus", part.waiting),
+        false => "does not answer".to_owned(),
+    };
+    let held = here.then_some(part.waiting);
+    flow.stages.push(Stage {
+        oldest_age_s: part.oldest_age_s.filter(|_| here),
+        ..stage("cloud", StageKind::Cloud, "cloud", state, part.in_per_s, held, detail)
+    });
+    let dead = format!("{} dead letters", part.bus_dead);
+    flow.stages.push(stage(
+        "bus",
+        StageKind::Bus,
+        if cloud.bus.is_empty() { "bus" } else { &cloud.bus },
+        if here && part.bus_dead > 0 { StageState::Waiting } else { beyond },
+        part.out_per_s,
+        None,
+        if cloud.bus_dead_letters { dead } else { String::new() },
+    ));
+    let stored = format!("{} sequences in the cloud", part.received);
+    flow.stages.push(stage(
+        "store",
+        StageKind::Store,
+        "store",
+        beyond,
+        part.out_per_s,
+        None,
+        stored,
+    ));
+    let link = |id: &str, from: &str, to: &str, state| Link {
+        id: id.to_owned(),
+        from: from.to_owned(),
+        to: to.to_owned(),
+        state: if here { state } else { LinkState::Unknown },
+        rate_per_s: part.out_per_s.filter(|_| here),
+        breaker: None,
+        held: None,
+        drain_estimate_s: None,
+        since: None,
+        cuttable: false,
+        cut: false,
+    };
+    let relay = match (still, waits) {
+        (true, _) => LinkState::Down,
+        (false, true) => LinkState::Degraded,
+        (false, false) => LinkState::Up,
+    };
+    flow.links.push(Link {
+        held,
+        drain_estimate_s: part
+            .in_per_s
+            .zip(part.out_per_s)
+            .filter(|_| here)
+            .and_then(|(incoming, outgoing)| drain(part.waiting, incoming, outgoing)),
+        ..link("relay", "cloud", "bus", relay)
+    });
+    flow.links.push(link("store", "bus", "store", LinkState::Up));
+}
+
+fn draw_plant(flow: &mut Flow, plant: &PlantTick) {
+    let (id, name) = (PLANT.to_owned(), PLANT.to_owned());
+    flow.lanes.push(Lane { id, name, kind: LaneKind::Plant });
+    flow.stages.push(Stage {
+        id: "historian".to_owned(),
+        kind: StageKind::Store,
+        lane: Some(PLANT.to_owned()),
+        name: "historian".to_owned(),
+        state: match (plant.here, plant.problems.is_empty()) {
+            (false, _) => StageState::Unknown,
+            (true, true) => StageState::Ok,
+            (true, false) => StageState::Broken,
+        },
+        rate_per_s: plant.here.then_some(plant.stored_per_s),
+        held: None,
+        oldest_age_s: None,
+        detail: match (plant.here, plant.problems.first()) {
+            (false, _) => "does not answer".to_owned(),
+            (true, Some(problem)) => problem.clone(),
+            (true, None) => match plant.newest_age_s {
+                Some(age) => format!("the newest reading is {age:.0} s old"),
+                None => "no reading yet".to_owned(),
+            },
+        },
+    });
+}
+
+/// Everything added up.
+pub(crate) fn totals(tick: &Tick, scope: &Scope) -> Totals {
+    let mut nodes = Tally::default();
+    let (mut waiting, mut dead, mut all_here) = (0, 0, true);
+    for site in &tick.sites {
+        let Some(part) = site_part(site, scope) else { continue };
+        all_here &= site.here;
+        nodes.merge(&part.nodes);
+        let outbox = part.outbox.unwrap_or_default();
+        waiting += outbox.waiting;
+        dead += outbox.dead;
+    }
+    let cloud = tick.cloud.as_ref().filter(|cloud| cloud.here);
+    let cloud = cloud.map(|cloud| cloud_part(cloud, scope));
+    let of_sites = |value: u64| all_here.then_some(value);
+    Totals {
+        produced: of_sites(nodes.produced),
+        at_nodes: of_sites(nodes.backlog),
+        at_edges: of_sites(waiting),
+        in_cloud: cloud.as_ref().map(|part| part.received),
+        in_relay: cloud.as_ref().map(|part| part.waiting),
+        lost: of_sites(nodes.lost),
+        quarantined: of_sites(nodes.quarantined),
+        dead_letters: match (all_here, &cloud, &tick.cloud) {
+            (false, ..) | (true, None, Some(_)) => None,
+            (true, part, _) => {
+                let part = part.clone().unwrap_or_default();
+                Some(dead + part.relay_dead + part.bus_dead)
+            }
+        },
+    }
+}
+
+/// Since when each link is in its state, given how it was before.
+pub(super) fn since(
+    now: Timestamp,
+    flow: &Flow,
+    before: &BTreeMap<String, (LinkState, Timestamp)>,
+) -> BTreeMap<String, (LinkState, Timestamp)> {
+    let each = flow.links.iter().map(|link| {
+        let since = match before.get(&link.id) {
+            Some((state, since)) if *state == link.state => *since,
+            _ => now,
+        };
+        (link.id.clone(), (link.state, since))
+    });
+    each.collect()
+}

@@ -1,0 +1,28 @@
+//! The picture: how data moves, at one moment, for everyone who looks.
+//!
+//! `poll` asks the upstreams, each by itself; once a second `board` puts what they said last together into a [`Tick`]; `flow` and `nodes` show a
+//! tick to somebody, as far as they may see; `serve` answers. All but `poll` and `serve` is pure.
+
+mod board;
+mod flow;
+mod meter;
+mod nodes;
+mod poll;
+mod serve;
+mod shapes;
+mod tick;
+
+pub(crate) use board::{Board, Snapshot};
+pub(crate) use flow::{cloud_part, drain, draw, site_part};
+pub(crate) use meter::number;
+pub(crate) use nodes::NodeEntry;
+pub(crate) use poll::start;
+pub(crate) use serve::{
+    __path_cut, __path_history, __path_node, __path_nodes, __path_restore, __path_stream,
+    __path_whole, cut, history, node, nodes, restore, stream, whole,
+};
+pub(crate) use shapes::*;
+pub(crate) use tick::{CloudTick, SiteTick, Tick};
+
+/// The most browsers that follow at once.
+pub(crate) const MAX_STREAMS: usize = 256;

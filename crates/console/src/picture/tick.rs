@@ -1,0 +1,148 @@
+//! What is known at one moment, by site and tenant: small enough to be kept for ten minutes, enough to show it to anybody.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use jiff::Timestamp;
+use uuid::Uuid;
+
+use super::nodes::Tally;
+use super::{Breaker, Upstream};
+use crate::upstream::cloud::CloudFacts;
+use crate::upstream::historian::{AlarmsByState, Flood};
+
+/// One moment.
+#[derive(Debug, Default)]
+pub(crate) struct Tick {
+    pub(crate) number: u64,
+    pub(crate) at: Timestamp,
+    pub(crate) upstreams: Vec<Upstream>,
+    pub(crate) sites: Vec<SiteTick>,
+    /// None: not configured.
+    pub(crate) cloud: Option<CloudTick>,
+    pub(crate) plant: Option<PlantTick>,
+    /// The cables of `up` by name, and a word for the state of each.
+    pub(crate) cables: Option<Arc<BTreeMap<String, String>>>,
+    /// Since when each link is in its state, as somebody sees it who sees everything.
+    pub(crate) since: BTreeMap<String, Timestamp>,
+}
+
+/// A site.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SiteTick {
+    pub(crate) name: String,
+    pub(crate) here: bool,
+    /// Whether it forwards to a cloud.
+    pub(crate) forwards: bool,
+    pub(crate) tenants: BTreeMap<Uuid, SiteTenant>,
+}
+
+/// A tenant's part of a site.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct SiteTenant {
+    pub(crate) nodes: Tally,
+    /// What nodes made, a second; and what the site stored.
+    pub(crate) produced_per_s: Option<f64>,
+    pub(crate) stored_per_s: Option<f64>,
+    pub(crate) outbox: Option<Outbox>,
+}
+
+/// What waits at a site for the cloud.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Outbox {
+    pub(crate) waiting: u64,
+    pub(crate) dead: u64,
+    pub(crate) stuck: u64,
+    pub(crate) oldest_age_s: Option<f64>,
+    pub(crate) in_per_s: f64,
+    pub(crate) out_per_s: f64,
+    pub(crate) breaker: Option<Breaker>,
+    pub(crate) paused_until: Option<Timestamp>,
+    pub(crate) last_failure: Option<String>,
+    /// How long nothing has left although something waits.
+    pub(crate) still_s: f64,
+}
+
+/// The cloud.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CloudTick {
+    pub(crate) here: bool,
+    pub(crate) bus: String,
+    pub(crate) bus_dead_letters: bool,
+    pub(crate) tenants: BTreeMap<Uuid, CloudTenant>,
+}
+
+/// A tenant's part of the cloud.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct CloudTenant {
+    pub(crate) received: u64,
+    pub(crate) lost: u64,
+    pub(crate) in_per_s: Option<f64>,
+    pub(crate) out_per_s: Option<f64>,
+    pub(crate) waiting: u64,
+    pub(crate) oldest_age_s: Option<f64>,
+    pub(crate) relay_dead: u64,
+    pub(crate) bus_dead: u64,
+    pub(crate) still_s: f64,
+}
+
+/// The plant.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct PlantTick {
+    pub(crate) here: bool,
+    pub(crate) stored_per_s: f64,
+    pub(crate) newest_age_s: Option<f64>,
+    pub(crate) dead_letters: u64,
+    pub(crate) problems: Vec<String>,
+    pub(crate) alarms: AlarmsByState,
+    pub(crate) floods: Vec<Flood>,
+}
+
+impl CloudTick {
+    /// A cloud of which nothing is known.
+    pub(super) fn unknown() -> CloudTick {
+        CloudTick::default()
+    }
+
+    /// What the cloud said, with the rates that were taken of it.
+    pub(super) fn of(
+        facts: &CloudFacts,
+        rates: &BTreeMap<Uuid, CloudRates>,
+        at: Timestamp,
+    ) -> CloudTick {
+        let tenant = |one: &crate::upstream::cloud::TenantFacts| {
+            let rates = rates.get(&one.tenant_id).copied().unwrap_or_default();
+            let tenant = CloudTenant {
+                received: one.received,
+                lost: one.lost,
+                in_per_s: rates.in_per_s,
+                out_per_s: rates.out_per_s,
+                waiting: one.relay.waiting,
+                oldest_age_s: one.relay.oldest_at.map(|oldest| age(at, oldest)),
+                relay_dead: one.relay.dead,
+                bus_dead: one.bus_dead,
+                still_s: rates.still_s,
+            };
+            (one.tenant_id, tenant)
+        };
+        CloudTick {
+            here: true,
+            bus: facts.bus.clone(),
+            bus_dead_letters: facts.bus_dead_letters,
+            tenants: facts.tenants.iter().map(tenant).collect(),
+        }
+    }
+}
+
+/// What was reckoned from two looks at the cloud.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct CloudRates {
+    pub(super) in_per_s: Option<f64>,
+    pub(super) out_per_s: Option<f64>,
+    pub(super) still_s: f64,
+}
+
+/// Seconds from a time to now; none when it is ahead of us.
+pub(crate) fn age(now: Timestamp, then: Timestamp) -> f64 {
+    now.duration_since(then).as_secs_f64().max(0.0)
+}

@@ -1,0 +1,230 @@
+//! What waits, and what was given up: outboxes, the relay, the bus; and putting dead letters back to work.
+
+mod redrive;
+
+use axum::Json;
+use axum::extract::{Extension, State};
+use axum::response::IntoResponse;
+use futures_util::future::join_all;
+use jiff::Timestamp;
+use serde::Serialize;
+use utoipa::ToSchema;
+use uuid::Uuid;
+
+use crate::access::{Scope, User};
+use crate::http::{Answer, Http};
+use crate::picture::{
+    Breaker, Link, Snapshot, Stage, StageState, cloud_part, drain, draw, site_part,
+};
+use crate::upstream::cloud::CauseFact;
+use crate::upstream::site::DeadGroupFact;
+use crate::upstream::{cloud, site};
+
+pub(crate) use redrive::{__path_redrive, RedriveResult, redrive};
+
+/// The most groups of a queue that are shown.
+const MAX_GROUPS: usize = 200;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, ToSchema)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum QueueKind {
+    Outbox,
+    Relay,
+    Bus,
+}
+
+/// Dead letters of one cause.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct DeadGroup {
+    cause: String,
+    event_type: Option<String>,
+    queue: Option<String>,
+    tenant_id: Option<Uuid>,
+    count: u64,
+    first_at: Option<Timestamp>,
+    last_at: Option<Timestamp>,
+    sample_id: Option<String>,
+    sample_message: Option<String>,
+}
+
+/// A queue.
+#[derive(Debug, Clone, Serialize, ToSchema)]
+pub(crate) struct Queue {
+    id: String,
+    kind: QueueKind,
+    site: Option<String>,
+    name: String,
+    state: StageState,
+    held: Option<u64>,
+    oldest_age_s: Option<f64>,
+    in_per_s: Option<f64>,
+    out_per_s: Option<f64>,
+    drain_estimate_s: Option<f64>,
+    breaker: Option<Breaker>,
+    paused_until: Option<Timestamp>,
+    last_failure: Option<String>,
+    stuck: Option<u64>,
+    dead: Option<u64>,
+    groups: Vec<DeadGroup>,
+    redrivable: bool,
+    note: Option<String>,
+}
+
+/// Every queue.
+#[derive(Debug, Serialize, ToSchema)]
+pub(crate) struct QueueList {
+    at: Timestamp,
+    items: Vec<Queue>,
+}
+
+impl From<DeadGroupFact> for DeadGroup {
+    fn from(fact: DeadGroupFact) -> DeadGroup {
+        DeadGroup {
+            cause: fact.reason.unwrap_or_else(|| "unknown".to_owned()),
+            event_type: Some(fact.event_type),
+            queue: None,
+            tenant_id: Some(fact.tenant_id),
+            count: fact.count,
+            first_at: fact.first_at,
+            last_at: fact.last_at,
+            sample_id: fact.sample_id.map(|id| id.to_string()),
+            sample_message: fact.sample_message,
+        }
+    }
+}
+
+impl From<CauseFact> for DeadGroup {
+    fn from(fact: CauseFact) -> DeadGroup {
+        DeadGroup {
+            cause: fact.cause,
+            event_type: fact.event_type,
+            queue: fact.queue,
+            tenant_id: fact.tenant_id,
+            count: fact.count,
+            first_at: fact.first_at,
+            last_at: fact.last_at,
+            sample_id: fact.sample_id,
+            sample_message: fact.sample_message,
+        }
+    }
+}
+
+/// Every queue, with its dead letters by cause.
+#[utoipa::path(get, path = "/api/v1/queues", tag = "queues", responses((status = 200, body = QueueList)))]
+pub(crate) async fn list(State(http): State<Http>, Extension(user): Extension<User>) -> Answer {
+    let snapshot = http.board.now();
+    let mut items = queues(&snapshot, &user.scope);
+    let asked = items.iter_mut().map(async |queue| {
+        let groups = match (&queue.kind, &queue.site, &http.upstreams.cloud) {
+            (QueueKind::Outbox, Some(name), _) => match http.upstreams.site(name) {
+                Some(remote) => site::dead_letters(remote).await.map(groups),
+                None => Ok(Vec::new()),
+            },
+            (QueueKind::Bus, _, _) if !queue.redrivable => Ok(Vec::new()),
+            (kind, _, Some(remote)) => {
+                cloud::dead_letters(remote, *kind == QueueKind::Relay).await.map(groups)
+            }
+            _ => Ok(Vec::new()),
+        };
+        match groups {
+            Ok(mut found) => {
+                // What has no tenant that could be read is for whoever sees everything.
+                found.retain(|group| match group.tenant_id {
+                    Some(tenant) => user.scope.allows(tenant),
+                    None => user.scope.is_all(),
+                });
+                found.truncate(MAX_GROUPS);
+                queue.groups = found;
+            }
+            Err(fault) => {
+                queue.note = Some(format!("its dead letters were not asked for: {fault}"))
+            }
+        }
+    });
+    join_all(asked).await;
+    Ok(Json(QueueList { at: snapshot.tick.at, items }).into_response())
+}
+
+fn groups<T: Into<DeadGroup>>(facts: Vec<T>) -> Vec<DeadGroup> {
+    facts.into_iter().map(Into::into).collect()
+}
+
+/// The queues of a moment, without their groups.
+fn queues(snapshot: &Snapshot, scope: &Scope) -> Vec<Queue> {
+    let tick = &snapshot.tick;
+    let flow = draw(tick, scope);
+    let stage = |id: &str| flow.stages.iter().find(|stage| stage.id == id);
+    let link = |id: &str| flow.links.iter().find(|link| link.id == id);
+    let mut queues = Vec::new();
+    for site in tick.sites.iter().filter(|site| site.forwards) {
+        let Some(part) = site_part(site, scope) else { continue };
+        let outbox = part.outbox.unwrap_or_default();
+        let known = |value: u64| site.here.then_some(value);
+        queues.push(Queue {
+            kind: QueueKind::Outbox,
+            site: Some(site.name.clone()),
+            name: format!("outbox of {}", site.name),
+            oldest_age_s: outbox.oldest_age_s.filter(|_| site.here),
+            in_per_s: site.here.then_some(outbox.in_per_s),
+            out_per_s: site.here.then_some(outbox.out_per_s),
+            drain_estimate_s: drain(outbox.waiting, outbox.in_per_s, outbox.out_per_s)
+                .filter(|_| site.here),
+            breaker: outbox.breaker.filter(|_| site.here),
+            paused_until: outbox.paused_until,
+            last_failure: outbox.last_failure.clone(),
+            stuck: known(outbox.stuck),
+            dead: known(outbox.dead),
+            redrivable: site.here,
+            ..queue(
+                format!("outbox:{}", site.name),
+                known(outbox.waiting),
+                stage(&format!("edge:{}", site.name)),
+                None,
+            )
+        });
+    }
+    let Some(cloud) = &tick.cloud else { return queues };
+    let part = cloud_part(cloud, scope);
+    let known = |value: u64| cloud.here.then_some(value);
+    queues.push(Queue {
+        name: "relay to the bus".to_owned(),
+        dead: known(part.relay_dead),
+        redrivable: cloud.here,
+        in_per_s: part.in_per_s.filter(|_| cloud.here),
+        ..queue("relay".to_owned(), known(part.waiting), stage("cloud"), link("relay"))
+    });
+    let note = "its dead letters are kept by the broker: `holdfast dlq` reads them there";
+    queues.push(Queue {
+        kind: QueueKind::Bus,
+        name: format!("consumers ({})", cloud.bus),
+        dead: known(part.bus_dead).filter(|_| cloud.bus_dead_letters),
+        redrivable: cloud.here && cloud.bus_dead_letters,
+        note: (cloud.here && !cloud.bus_dead_letters).then(|| note.to_owned()),
+        ..queue("bus".to_owned(), None, stage("bus"), link("store"))
+    });
+    queues
+}
+
+/// What a stage and a link say of a queue.
+fn queue(id: String, held: Option<u64>, stage: Option<&Stage>, link: Option<&Link>) -> Queue {
+    Queue {
+        id,
+        kind: QueueKind::Relay,
+        site: None,
+        name: String::new(),
+        state: stage.map_or(StageState::Unknown, |stage| stage.state),
+        held,
+        oldest_age_s: stage.and_then(|stage| stage.oldest_age_s),
+        in_per_s: None,
+        out_per_s: link.and_then(|link| link.rate_per_s),
+        drain_estimate_s: link.and_then(|link| link.drain_estimate_s),
+        breaker: None,
+        paused_until: None,
+        last_failure: None,
+        stuck: None,
+        dead: None,
+        groups: Vec::new(),
+        redrivable: false,
+        note: None,
+    }
+}
