@@ -131,6 +131,7 @@ impl Cloud {
             limits: config.limits,
             ingests: config.roles.contains(&Role::Ingestion),
             dedupe_ttl: config.dedupe_ttl,
+            bus: config.bus.as_str(),
         });
         tasks.spawn(serve(listener, service, stop.clone()));
         let roles: Vec<&str> = config.roles.iter().map(|role| role.as_str()).collect();

@@ -74,6 +74,18 @@ pub enum Bus {
     Kafka(super::kafka::KafkaBus),
 }
 
+impl Bus {
+    /// The bus in a word, as it is configured.
+    pub fn as_str(&self) -> &'static str {
+        match self {
+            Bus::Inline => "inline",
+            Bus::RabbitMq { .. } => "rabbitmq",
+            #[cfg(feature = "kafka")]
+            Bus::Kafka(_) => "kafka",
+        }
+    }
+}
+
 /// How the relay works.
 #[derive(Debug, Clone)]
 pub struct Relay {

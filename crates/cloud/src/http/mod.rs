@@ -8,6 +8,7 @@ mod batches;
 mod docs;
 mod guard;
 mod health;
+mod operate;
 mod query;
 mod quota;
 
@@ -56,6 +57,12 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/ledger/events/{event_id}", Open::Never),
     (Method::GET, "/api/v1/ledger/hours", Open::Never),
     (Method::GET, "/api/v1/ledger/held", Open::Never),
+    (Method::GET, "/api/v1/summary", Open::Never),
+    (Method::GET, "/api/v1/relay/dead-letters", Open::Never),
+    (Method::POST, "/api/v1/relay/redrive", Open::Never),
+    (Method::GET, "/api/v1/dead-letters", Open::Never),
+    (Method::POST, "/api/v1/dead-letters/replay", Open::Never),
+    (Method::GET, "/api/v1/dead-letters/replays/{id}", Open::Never),
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
@@ -67,7 +74,17 @@ pub const ROUTES: &[Route] = &[
 pub fn openapi() -> &'static Value {
     static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
         // A test reads the document, so that one that cannot be read is never built in.
-        serde_json::from_str(include_str!("openapi.json")).unwrap_or_default()
+        let part = |text| serde_json::from_str::<Value>(text).unwrap_or_default();
+        let mut document = part(include_str!("openapi.json"));
+        let mut more = part(operate::OPENAPI);
+        for place in ["/paths", "/components/schemas"] {
+            if let (Some(Value::Object(whole)), Some(Value::Object(part))) =
+                (document.pointer_mut(place), more.pointer_mut(place))
+            {
+                whole.append(part);
+            }
+        }
+        document
     });
     &DOCUMENT
 }
@@ -85,6 +102,8 @@ pub(crate) struct Service {
     pub(crate) ingests: bool,
     /// How long ingestion remembers event ids.
     pub(crate) dedupe_ttl: Duration,
+    /// What carries events to the consumers, in a word.
+    pub(crate) bus: &'static str,
 }
 
 /// Queries worked on at once; further ones are told to come back. Fewer than the pool has connections
@@ -111,7 +130,7 @@ impl Http {
     }
 
     pub(crate) fn router(self) -> Router {
-        let mut router = query::routes(Router::new());
+        let mut router = operate::routes(query::routes(Router::new()));
         if self.service.ingests {
             router = router.route("/api/v1/sync/batches", post(batches::receive));
         }

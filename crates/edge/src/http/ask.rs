@@ -12,6 +12,7 @@ use event::id::{EventId, NodeId, TenantId};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use crate::sync::admin::PACE_SECONDS;
 use crate::sync::admin::{
     DEFAULT_LIMIT, Filter, MAX_IDS, MAX_LIMIT, MAX_PAGE, Redrive, Status, Unclaim,
 };
@@ -47,16 +48,24 @@ pub(super) fn filter(query: &str) -> Result<Filter, Refused> {
     Ok(filter)
 }
 
-/// Reads the one parameter of the stats.
-pub(super) fn with_acked(query: &str) -> Result<bool, Refused> {
-    let mut acked = false;
+/// Reads the parameters of the stats: whether acked rows are counted, and over how many seconds the pace is taken.
+pub(super) fn stats(query: &str) -> Result<(bool, f64), Refused> {
+    let (mut acked, mut pace) = (false, PACE_SECONDS);
     for (name, value) in form_urlencoded::parse(query.as_bytes()) {
         match &*name {
             "acked" => acked = parse(&name, &value)?,
+            "pace_seconds" => {
+                let seconds: u16 = parse(&name, &value)?;
+                if !(1..=3_600).contains(&seconds) {
+                    let message = "pace_seconds must be from 1 to 3600";
+                    return Err(Refused::malformed(Some("pace_seconds"), message));
+                }
+                pace = f64::from(seconds);
+            }
             _ => return Err(unknown(&name)),
         }
     }
-    Ok(acked)
+    Ok((acked, pace))
 }
 
 #[derive(Deserialize)]
@@ -178,6 +187,8 @@ mod tests {
         let found = filter("status=dlq,failed&limit=500&reason=too%20large").unwrap();
         assert_eq!(found.status, [Status::Dlq, Status::Failed]);
         assert_eq!((found.limit, found.reason.as_deref()), (Some(500), Some("too large")));
-        assert!(with_acked("acked=true").unwrap() && with_acked("acked=2").is_err());
+        assert!(stats("acked=true").unwrap().0 && stats("acked=2").is_err());
+        assert_eq!(stats("pace_seconds=10").unwrap(), (false, 10.0));
+        assert!(stats("pace_seconds=0").is_err() && stats("pace=1").is_err());
     }
 }

@@ -32,7 +32,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::Value;
 
-use crate::config::{Role, TelemetrySync};
+use crate::config::{Liveness, Role, TelemetrySync};
 use crate::health::Health;
 use crate::ingress::Writer;
 use crate::media::Media;
@@ -58,6 +58,7 @@ const SERVICES: &[Service] = &[
     crate::inference::SERVICE,
     crate::media::SERVICE,
     crate::ledger::http::SERVICE,
+    crate::registry::http::SERVICE,
 ];
 
 /// The routes that every process has.
@@ -120,6 +121,7 @@ pub(crate) struct Http {
     health: Arc<Health>,
     metrics: Arc<Metrics>,
     stall_after: Duration,
+    liveness: Liveness,
     acts: Arc<Mutex<Bucket>>,
     media: Option<Arc<Media>>,
     writer: Writer,
@@ -131,6 +133,7 @@ impl Http {
         health: Arc<Health>,
         metrics: Arc<Metrics>,
         stall_after: Duration,
+        liveness: Liveness,
     ) -> Http {
         let acts = Bucket::new(ROWS_A_SECOND, ROWS_IN_HAND, Instant::now());
         let tokens = Arc::new(Tokens::new(pool.clone()));
@@ -141,6 +144,7 @@ impl Http {
             health,
             metrics,
             stall_after,
+            liveness,
             acts: Arc::new(Mutex::new(acts)),
             writer,
             media: None,
@@ -170,6 +174,11 @@ impl Http {
     /// Writes what comes in by token.
     pub(crate) fn writer(&self) -> &Writer {
         &self.writer
+    }
+
+    /// How a node's silence is judged.
+    pub(crate) fn liveness(&self) -> &Liveness {
+        &self.liveness
     }
 
     /// The database, for handlers.

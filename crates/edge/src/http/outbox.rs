@@ -28,6 +28,7 @@ pub(super) const SERVICE: Service = Service {
         (Method::GET, "/api/v1/sync/outbox", Open::Never),
         (Method::GET, "/api/v1/sync/outbox/{id}", Open::Never),
         (Method::GET, "/api/v1/sync/stats", Open::Never),
+        (Method::GET, "/api/v1/sync/dead-letters", Open::Never),
         (Method::POST, "/api/v1/sync/redrive", Open::Never),
         (Method::POST, "/api/v1/sync/unclaim-stuck", Open::Never),
     ],
@@ -40,6 +41,7 @@ fn router() -> Router<Http> {
         .route("/api/v1/sync/outbox", get(list))
         .route("/api/v1/sync/outbox/{id}", get(show))
         .route("/api/v1/sync/stats", get(stats))
+        .route("/api/v1/sync/dead-letters", get(dead_letters))
         .route("/api/v1/sync/redrive", post(redrive))
         .route("/api/v1/sync/unclaim-stuck", post(unclaim_stuck))
 }
@@ -78,9 +80,16 @@ pub(super) async fn stats(
     RawQuery(query): RawQuery,
 ) -> Answer {
     may_look(&token)?;
-    let acked = ask::with_acked(&query.unwrap_or_default())?;
-    let stats = admin::stats(&http.pool, &token.tenants, acked).await.map_err(unavailable)?;
-    Ok(Json(stats).into_response())
+    let (acked, pace) = ask::stats(&query.unwrap_or_default())?;
+    let stats = admin::stats_over(&http.pool, &token.tenants, acked, pace).await;
+    Ok(Json(stats.map_err(unavailable)?).into_response())
+}
+
+/// Dead letters by reason.
+pub(super) async fn dead_letters(State(http): State<Http>, Extension(token): Asker) -> Answer {
+    may_look(&token)?;
+    let groups = admin::dead_groups(&http.pool, &token.tenants).await.map_err(unavailable)?;
+    Ok(Json(serde_json::json!({"groups": groups})).into_response())
 }
 
 /// Dead letters back to work.

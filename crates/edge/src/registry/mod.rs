@@ -10,6 +10,7 @@ mod broker_files;
 mod cache;
 mod disk;
 mod enrol;
+pub(crate) mod http;
 mod liveness;
 mod node_config;
 mod roll;

@@ -1,6 +1,7 @@
 //! The nodes as an operator sees them: who is there, how fresh, what they hold back, what went
 //! wrong.
 
+use api::tokens::Tenants;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::{Client, Row};
@@ -8,6 +9,7 @@ use uuid::Uuid;
 
 use super::{Error, State};
 use crate::config::Liveness;
+use crate::sync::admin::scope;
 
 /// One node, with what its stream's newest epoch shows. Times are receipt times unless they say
 /// sample.
@@ -76,6 +78,7 @@ SELECT n.node_id, n.tenant_id, n.farm_id, n.barn_id, n.device_id, n.label,
 FROM nodes n
 LEFT JOIN LATERAL (SELECT * FROM ledger_frontier l WHERE l.stream = n.node_id
                    ORDER BY l.epoch DESC LIMIT 1) f ON true
+WHERE $1::uuid[] IS NULL OR n.tenant_id = ANY($1)
 ORDER BY n.node_id";
 
 /// Every node, in the order of their ids.
@@ -84,7 +87,17 @@ pub async fn list(
     now: Timestamp,
     thresholds: &Liveness,
 ) -> Result<Vec<Node>, Error> {
-    let rows = client.query(QUERY, &[]).await?;
+    list_of(client, &Tenants::All, now, thresholds).await
+}
+
+/// Every node of these tenants, in the order of their ids.
+pub(super) async fn list_of(
+    client: &Client,
+    tenants: &Tenants,
+    now: Timestamp,
+    thresholds: &Liveness,
+) -> Result<Vec<Node>, Error> {
+    let rows = client.query(QUERY, &[&scope(tenants)]).await?;
     Ok(rows.iter().map(|row| node(row, now, thresholds)).collect())
 }
 

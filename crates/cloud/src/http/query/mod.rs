@@ -139,7 +139,7 @@ fn tenant(token: &Token, parameters: &Parameters) -> Result<TenantId, Refused> {
 }
 
 /// The server's words are for the log; the asker is told to come back.
-fn unavailable(error: &pg::Error) -> Refused {
+pub(super) fn unavailable(error: &pg::Error) -> Refused {
     tracing::warn!(%error, "a query could not be answered");
     Refused::unavailable("unavailable", "the database cannot answer at the moment")
 }

@@ -7,6 +7,7 @@
 //! HTTP or terminals. It fails with the database's errors alone.
 
 mod act;
+mod groups;
 mod look;
 mod stats;
 
@@ -19,8 +20,9 @@ use serde::Serialize;
 use uuid::Uuid;
 
 pub use act::{DEFAULT_LIMIT, Done, MAX_IDS, MAX_LIMIT, Redrive, Unclaim, redrive, unclaim_stuck};
+pub use groups::{DeadGroup, dead_groups};
 pub use look::{Detail, Filter, MAX_PAGE, Noted, PAGE, Page, Row, list, show};
-pub use stats::{Breaker, Stats, TenantStats, stats};
+pub use stats::{Breaker, PACE_SECONDS, Stats, TenantStats, stats, stats_over};
 
 /// The states of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

@@ -9,8 +9,8 @@ use uuid::Uuid;
 
 use super::scope;
 
-/// The time over which the pace is taken, in seconds.
-const PACE_SECONDS: f64 = 300.0;
+/// The time over which the pace is taken unless something else is asked for, in seconds.
+pub const PACE_SECONDS: f64 = 300.0;
 
 /// Whether the cloud is asked at the moment, as `sync_state` has it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
@@ -109,6 +109,16 @@ FROM sync_state WHERE $1::uuid[] IS NULL OR tenant_id = ANY($1)";
 
 /// Counts. With `acked` the whole table is read.
 pub async fn stats(pool: &pg::Pool, tenants: &Tenants, acked: bool) -> Result<Stats, pg::Error> {
+    stats_over(pool, tenants, acked, PACE_SECONDS).await
+}
+
+/// The same, with the pace of the last so many seconds.
+pub async fn stats_over(
+    pool: &pg::Pool,
+    tenants: &Tenants,
+    acked: bool,
+    pace_seconds: f64,
+) -> Result<Stats, pg::Error> {
     let scope = scope(tenants);
     let client = pool.get().await?;
     let mut by_tenant: BTreeMap<Uuid, TenantStats> = BTreeMap::new();
@@ -134,10 +144,10 @@ pub async fn stats(pool: &pg::Pool, tenants: &Tenants, acked: bool) -> Result<St
         }
     }
     let ids: Vec<Uuid> = by_tenant.keys().copied().collect();
-    for row in client.query(PACE, &[&ids, &PACE_SECONDS]).await? {
+    for row in client.query(PACE, &[&ids, &pace_seconds]).await? {
         let one = entry(&mut by_tenant, row.try_get(0)?);
-        one.acked_per_second = row.try_get::<_, f64>(1)? / PACE_SECONDS;
-        one.arriving_per_second = number(row.try_get(2)?) / PACE_SECONDS;
+        one.acked_per_second = row.try_get::<_, f64>(1)? / pace_seconds;
+        one.arriving_per_second = number(row.try_get(2)?) / pace_seconds;
     }
     let at: Timestamp = client.query_one("SELECT now()", &[]).await?.try_get(0)?;
     let mut whole = TenantStats::default();

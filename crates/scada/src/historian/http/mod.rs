@@ -9,6 +9,7 @@ mod federation;
 mod lists;
 mod query;
 mod series;
+mod summary;
 
 use std::net::SocketAddr;
 use std::sync::{Arc, LazyLock};
@@ -45,6 +46,8 @@ const ACT_BYTES: usize = 16 << 10;
 pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/telemetry", Open::Never),
     (Method::GET, "/api/v1/telemetry/series", Open::Never),
+    (Method::GET, "/api/v1/telemetry/tags", Open::Never),
+    (Method::GET, "/api/v1/summary", Open::Never),
     (Method::GET, "/api/v1/events", Open::Never),
     (Method::GET, "/api/v1/alarms", Open::Never),
     (Method::GET, "/api/v1/alarm-states", Open::Never),
@@ -104,6 +107,8 @@ impl Http {
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
         lists::routes(Router::new())
             .route("/api/v1/telemetry/series", get(series::series))
+            .route("/api/v1/telemetry/tags", get(summary::tags))
+            .route("/api/v1/summary", get(summary::summary))
             .merge(acts)
             .merge(batches)
             .route("/metrics", get(metrics))
