@@ -6,6 +6,7 @@ use utoipa::ToSchema;
 
 /// One stage of the way.
 #[derive(Debug, Clone, Serialize, PartialEq, Eq, ToSchema)]
+#[schema(as = TrailStage)]
 pub struct Stage {
     /// Its name.
     pub stage: &'static str,

@@ -59,6 +59,11 @@ const ROLES: &[Role] = &[
         keys: ::scada::historian::config::KEYS,
         check: |section| ::scada::historian::Config::from_section(section).map(drop),
     },
+    Role {
+        section: ::console::config::SECTION,
+        keys: ::console::config::KEYS,
+        check: |section| ::console::Config::from_section(section).map(drop),
+    },
     #[cfg(feature = "kafka")]
     Role {
         section: crate::scada::ADMIN_SECTION,

@@ -38,7 +38,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         )
     })?;
     let (reader, mut writer) = stream.into_split();
-    let request = Request { set: args.set, nodes: args.nodes };
+    let request = Request::Set { set: args.set, nodes: args.nodes };
     writer.write_all(format!("{}\n", serde_json::to_string(&request)?).as_bytes()).await?;
     let mut line = String::new();
     BufReader::new(reader).read_line(&mut line).await?;
@@ -57,6 +57,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             }
             Ok(())
         }
+        Reply::States(_) => anyhow::bail!("`up` answered something else than was asked"),
         Reply::Refused(why) => anyhow::bail!(why),
     }
 }

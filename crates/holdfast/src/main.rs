@@ -8,6 +8,7 @@ mod backup;
 mod bus;
 mod cloud;
 mod config;
+mod console;
 mod dlq;
 mod edge;
 mod link;
@@ -87,6 +88,9 @@ enum Command {
     /// Captured schedules: the worker, intake, and what became of captures.
     #[command(subcommand)]
     Schedule(schedule::Command),
+    /// The operator's page: one picture of sites, cloud and plant.
+    #[command(subcommand)]
+    Console(console::Command),
     /// Check a configuration file, or list every key.
     #[command(subcommand)]
     Config(config::Command),
@@ -132,6 +136,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Where(args) => Box::pin(where_is::run(args)).await,
         Command::Scada(command) => Box::pin(scada::run(command)).await,
         Command::Schedule(command) => Box::pin(schedule::run(command)).await,
+        Command::Console(command) => Box::pin(console::run(command)).await,
         Command::Config(command) => config::run(command),
         Command::Size(args) => size::run(args),
         Command::Sim(command) => sim::run(command).await,

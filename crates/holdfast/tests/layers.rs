@@ -29,12 +29,13 @@ const MAY_USE: &[(&str, &[&str])] = &[
     ("cloud", &["api", "event", "settings", "pg", "lease", "bus", "objects"]),
     ("scada", &["api", "event", "spool", "settings", "pg", "lease", "bus"]),
     ("schedule", &["api", "settings", "pg", "lease", "objects"]),
+    ("console", &["api", "event", "settings", "pg"]),
     ("testkit", &["rig", "pg", "objects"]),
     (
         "holdfast",
         &[
             "api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects",
-            "scada", "schedule",
+            "scada", "schedule", "console",
         ],
     ),
     (

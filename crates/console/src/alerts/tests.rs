@@ -1,1 +1,212 @@
+use std::sync::Arc;
+
 use super::*;
+use crate::picture::{
+    Breaker, CloudTenant, CloudTick, Liveness, NodeRow, Outbox, PlantTick, Presence, SiteTenant,
+    SiteTick, Upstream, UpstreamKind,
+};
+use crate::upstream::historian::Flood;
+use crate::upstream::site::NodeFact;
+
+fn start() -> Timestamp {
+    "2026-02-01T10:00:00Z".parse().unwrap()
+}
+
+fn at(seconds: i64) -> Timestamp {
+    start() + SignedDuration::from_secs(seconds)
+}
+
+fn tick(seconds: i64, tenant: Uuid, outbox: Outbox) -> Tick {
+    let part = SiteTenant { outbox: Some(outbox), ..SiteTenant::default() };
+    let site = SiteTick {
+        name: "north".to_owned(),
+        here: true,
+        forwards: true,
+        tenants: [(tenant, part)].into(),
+    };
+    Tick { at: at(seconds), sites: vec![site], ..Tick::default() }
+}
+
+fn node(name: &str, tenant: Uuid, liveness: Liveness) -> NodeEntry {
+    let fact: NodeFact = serde_json::from_value(serde_json::json!({
+        "node_id": name, "tenant_id": tenant, "farm_id": null, "barn_id": null, "device_id": tenant, "label": "",
+        "state": "online", "last_rx_at": null, "last_sample_ts": null, "enrolled_at": start(), "disabled_at": null,
+        "flagged_at": null, "flag_reason": null, "status": null, "status_at": null, "stored": 0, "recovered": 0,
+        "cloned": 0, "quarantined": 0, "epochs": 1, "epoch": null, "acked": 0, "received": 0, "lost": 0
+    }))
+    .unwrap();
+    let row = NodeRow {
+        site: "north".to_owned(),
+        node_id: name.to_owned(),
+        label: String::new(),
+        tenant_id: tenant,
+        farm_id: None,
+        barn_id: None,
+        device_id: tenant,
+        liveness,
+        last_rx_at: None,
+        rx_age_s: Some(70.0),
+        last_sample_at: None,
+        sample_age_s: None,
+        backlog: None,
+        spool_bytes: None,
+        disk_free_bytes: None,
+        clock: None,
+        drops: Some(0),
+        stored: 0,
+        lost: 0,
+        quarantined: 0,
+        rate_per_s: None,
+        version: None,
+        disabled: false,
+        flagged: None,
+        cuttable: false,
+        cut: false,
+    };
+    NodeEntry { row, fact: Arc::new(fact) }
+}
+
+fn names(alerts: &[Alert]) -> Vec<(&str, Severity)> {
+    alerts.iter().map(|alert| (alert.rule, alert.severity)).collect()
+}
+
+#[test]
+fn a_quiet_system_has_no_alert() {
+    let tenant = Uuid::now_v7();
+    let nodes = [node("barn-1", tenant, Liveness::Online)];
+    let outbox = Outbox { waiting: 50, breaker: Some(Breaker::Closed), ..Outbox::default() };
+    assert!(Watch::default().look(&tick(0, tenant, outbox), &nodes).is_empty());
+}
+
+#[test]
+fn thresholds_are_those_of_the_table_and_an_alert_keeps_its_beginning() {
+    let (tenant, mut watch) = (Uuid::now_v7(), Watch::default());
+    let slow = |oldest: f64| Outbox {
+        waiting: 20,
+        oldest_age_s: Some(oldest),
+        breaker: Some(Breaker::Closed),
+        ..Outbox::default()
+    };
+    assert!(watch.look(&tick(0, tenant, slow(30.0)), &[]).is_empty(), "not over it yet");
+    let found = watch.look(&tick(1, tenant, slow(31.0)), &[]);
+    assert_eq!(names(&found), [("oldest_pending", Severity::Warning)]);
+    let found = watch.look(&tick(2, tenant, slow(301.0)), &[]);
+    assert_eq!(names(&found), [("oldest_pending", Severity::Critical)]);
+    assert_eq!(found[0].since, at(1), "it is the same alert");
+    assert!(watch.look(&tick(3, tenant, slow(0.0)), &[]).is_empty());
+    let found = watch.look(&tick(6, tenant, slow(40.0)), &[]);
+    assert_eq!(found[0].since, at(1), "it only flickered");
+    assert!(watch.look(&tick(7, tenant, slow(0.0)), &[]).is_empty());
+    assert!(watch.look(&tick(13, tenant, slow(0.0)), &[]).is_empty());
+    let found = watch.look(&tick(14, tenant, slow(40.0)), &[]);
+    assert_eq!(found[0].since, at(14), "it is a new one");
+}
+
+#[test]
+fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
+    let (tenant, mut watch) = (Uuid::now_v7(), Watch::default());
+    let still = |breaker| Outbox {
+        waiting: 5,
+        still_s: 61.0,
+        oldest_age_s: Some(20.0),
+        breaker: Some(breaker),
+        ..Outbox::default()
+    };
+    let found = watch.look(&tick(0, tenant, still(Breaker::Closed)), &[]);
+    assert_eq!(names(&found), [("not_draining", Severity::Critical)]);
+    let found = watch.look(&tick(10, tenant, still(Breaker::Open)), &[]);
+    assert_eq!(names(&found), [("breaker_open", Severity::Warning)]);
+    for second in (15..=310).step_by(5) {
+        watch.look(&tick(second, tenant, still(Breaker::Open)), &[]);
+    }
+    let found = watch.look(&tick(311, tenant, still(Breaker::Open)), &[]);
+    assert_eq!(names(&found), [("breaker_open", Severity::Critical)], "after five minutes");
+    let stuck = Outbox { stuck: 3, ..Outbox::default() };
+    assert!(watch.look(&tick(400, tenant, stuck.clone()), &[]).is_empty(), "for a while it may be");
+    for second in (405..520).step_by(5) {
+        watch.look(&tick(second, tenant, stuck.clone()), &[]);
+    }
+    assert_eq!(names(&watch.look(&tick(521, tenant, stuck), &[])), [("stuck", Severity::Warning)]);
+}
+
+#[test]
+fn the_relay_has_the_seeds_numbers() {
+    let tenant = Uuid::now_v7();
+    let cloud = |waiting, relay_dead, bus_dead| {
+        let part = CloudTenant { waiting, relay_dead, bus_dead, ..CloudTenant::default() };
+        let cloud = CloudTick {
+            here: true,
+            bus: "inline".to_owned(),
+            bus_dead_letters: true,
+            tenants: [(tenant, part)].into(),
+        };
+        let tick = Tick { at: start(), cloud: Some(cloud), ..Tick::default() };
+        Watch::default().look(&tick, &[])
+    };
+    assert!(cloud(100, 0, 0).is_empty());
+    assert_eq!(names(&cloud(101, 0, 0)), [("pending", Severity::Warning)]);
+    assert_eq!(names(&cloud(1_001, 0, 0)), [("pending", Severity::Critical)]);
+    assert_eq!(names(&cloud(0, 1, 0)), [("dead_letters", Severity::Warning)]);
+    assert_eq!(names(&cloud(0, 0, 11)), [("dead_letters", Severity::Critical)]);
+}
+
+#[test]
+fn nodes_are_watched_one_by_one_until_they_are_many() {
+    let (tenant, mut watch) = (Uuid::now_v7(), Watch::default());
+    let mut sick = node("barn-1", tenant, Liveness::Late);
+    sick.row.disk_free_bytes = Some(90_000_000);
+    sick.row.clock = Some("unset".to_owned());
+    sick.row.flagged = Some("cloned".to_owned());
+    let shut_out = {
+        let mut entry = node("barn-2", tenant, Liveness::Offline);
+        entry.row.disabled = true;
+        entry
+    };
+    let empty = |seconds| Tick { at: at(seconds), ..Tick::default() };
+    let found = watch.look(&empty(0), &[sick.clone(), shut_out]);
+    let expected = [
+        ("node_disk", Severity::Critical),
+        ("node_flagged", Severity::Critical),
+        ("node_clock", Severity::Warning),
+        ("node_silent", Severity::Warning),
+    ];
+    assert_eq!(names(&found), expected, "the worst first, and nothing of whom was shut out");
+    assert!(found.iter().all(|alert| !alert.what_to_do.is_empty() && !alert.text.is_empty()));
+    let mut lossy = node("barn-1", tenant, Liveness::Online);
+    (lossy.row.drops, lossy.row.lost) = (Some(7), 7);
+    let found = watch.look(&empty(1), &[lossy.clone()]);
+    let grew = [("gap_declared", Severity::Warning), ("node_drops", Severity::Warning)];
+    assert_eq!(names(&found), grew, "they grew");
+    let found = watch.look(&empty(700), &[lossy.clone()]);
+    assert_eq!(names(&found), [("gap_declared", Severity::Warning)], "drops are no news any more");
+    assert!(watch.look(&empty(90_000), &[lossy]).is_empty(), "nor are gaps");
+    let many: Vec<NodeEntry> =
+        (0..21).map(|n| node(&format!("n-{n}"), tenant, Liveness::Offline)).collect();
+    let found = watch.look(&empty(90_001), &many);
+    assert_eq!(names(&found), [("node_silent", Severity::Critical)], "one for all of them");
+}
+
+#[test]
+fn alerts_are_for_those_who_see_what_they_are_about() {
+    let (mine, theirs) = (Uuid::now_v7(), Uuid::now_v7());
+    let dead = Outbox { dead: 3, ..Outbox::default() };
+    let mut tick = tick(60, mine, dead);
+    tick.upstreams.push(Upstream {
+        id: "cloud".to_owned(),
+        kind: UpstreamKind::Cloud,
+        name: "cloud".to_owned(),
+        state: Presence::Away,
+        since: start(),
+        error: Some("no connection".to_owned()),
+        took_ms: None,
+    });
+    let flood = Flood { position: "PLANT01".to_owned(), started_at: start(), peak: 14 };
+    tick.plant = Some(PlantTick { here: true, floods: vec![flood], ..PlantTick::default() });
+    let found = Watch::default().look(&tick, &[]);
+    let seen = |scope: &Scope| -> Vec<&str> {
+        found.iter().filter(|alert| alert.is_for(scope)).map(|alert| alert.rule).collect()
+    };
+    assert_eq!(seen(&Scope::All), ["alarm_flood", "upstream_away", "dead_letters"]);
+    assert_eq!(seen(&Scope::Only([mine].into())), ["dead_letters"]);
+    assert!(seen(&Scope::Only([theirs].into())).is_empty());
+}

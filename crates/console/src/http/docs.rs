@@ -61,8 +61,29 @@ static DOCUMENT: LazyLock<Value> = LazyLock::new(|| {
             "code": {"type": "string"}, "message": {"type": "string"}, "field": {"type": ["string", "null"]}}}}
     });
     document["components"]["schemas"]["Refused"] = refusal;
+    if let Value::Object(schemas) = &mut document["components"]["schemas"] {
+        for (name, schema) in schemas {
+            if !ASKED.contains(&name.as_str()) {
+                all_required(schema);
+            }
+        }
+    }
     document
 });
+
+/// What is sent to us: there, what may be left out may be left out.
+const ASKED: &[&str] = &["SignIn", "Verify", "Redrive", "Shelve", "Nothing"];
+
+/// What we send is always there, null where it is not known; the library takes whatever may be null for something that may be absent.
+fn all_required(schema: &mut Value) {
+    if let Value::Object(properties) = &schema["properties"] {
+        let names: Vec<Value> = properties.keys().map(|name| Value::from(name.as_str())).collect();
+        schema["required"] = Value::Array(names);
+    }
+    if let Some(parts) = schema.get_mut("allOf").and_then(Value::as_array_mut) {
+        parts.iter_mut().for_each(all_required);
+    }
+}
 
 /// The document.
 pub fn openapi() -> &'static Value {

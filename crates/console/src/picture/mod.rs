@@ -22,6 +22,8 @@ pub(crate) use serve::{
     __path_whole, cut, history, node, nodes, restore, stream, whole,
 };
 pub(crate) use shapes::*;
+#[cfg(test)]
+pub(crate) use tick::{CloudTenant, Outbox, PlantTick, SiteTenant};
 pub(crate) use tick::{CloudTick, SiteTick, Tick};
 
 /// The most browsers that follow at once.

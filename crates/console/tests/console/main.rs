@@ -1,5 +1,10 @@
-//! The console against real tiers: Postgres for its tokens, and the edge, cloud and historian behind HTTP.
+//! The console against real tiers: Postgres for its tokens; edge, cloud and historian behind HTTP.
 
 #![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
+mod access;
 mod document;
+mod ground;
+mod picture;
+mod plant;
+mod work;

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::children::Role;
 use super::site::{Site, write_private};
 
-const DATABASE: &str = "cloud";
+pub(super) const DATABASE: &str = "cloud";
 /// The virtual host that a new RabbitMQ has.
 const VHOST: &str = "/";
 

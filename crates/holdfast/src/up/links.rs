@@ -64,10 +64,15 @@ impl Cable {
 
 /// One request on the control socket, one line of JSON.
 #[derive(Debug, Serialize, Deserialize)]
-pub(crate) struct Request {
-    pub(crate) set: Cable,
-    /// The nodes, or `cloud` for the site's uplink; none means all of them.
-    pub(crate) nodes: Vec<NodeId>,
+#[serde(untagged)]
+pub(crate) enum Request {
+    Set {
+        set: Cable,
+        /// The nodes, or `cloud` for the site's uplink; none means all of them.
+        nodes: Vec<NodeId>,
+    },
+    /// How each of them is.
+    States { states: bool },
 }
 
 /// The answer, one line of JSON.
@@ -75,6 +80,7 @@ pub(crate) struct Request {
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Reply {
     Changed(Vec<NodeId>),
+    States(BTreeMap<NodeId, String>),
     Refused(String),
 }
 
@@ -159,26 +165,32 @@ impl Links {
         word(self.uplink.mode())
     }
 
-    fn set(&self, request: &Request) -> Reply {
+    fn states(&self) -> Reply {
+        let nodes = self.order.iter().map(|node| (node.clone(), self.state(node).to_owned()));
+        let uplink = (self.uplink_name.clone(), self.uplink_state().to_owned());
+        Reply::States(nodes.chain([uplink]).collect())
+    }
+
+    fn set(&self, set: Cable, nodes: &[NodeId]) -> Reply {
         let all: Vec<_> = self.order.iter().chain([&self.uplink_name]).cloned().collect();
-        if let Some(node) = request.nodes.iter().find(|node| !all.contains(node)) {
+        if let Some(node) = nodes.iter().find(|node| !all.contains(node)) {
             let known: Vec<_> = all.iter().map(NodeId::as_str).collect();
             return Reply::Refused(format!(
                 "there is no link {node} here; there are {}",
                 known.join(", ")
             ));
         }
-        let chosen = if request.nodes.is_empty() { &all } else { &request.nodes };
+        let chosen = if nodes.is_empty() { &all[..] } else { nodes };
         for name in chosen {
             match self.cables.get(name) {
                 Some(cables) => {
-                    cables.mqtt.set(request.set.mode());
-                    cables.http.set(request.set.mode());
+                    cables.mqtt.set(set.mode());
+                    cables.http.set(set.mode());
                 }
-                None => self.uplink.set(request.set.mode()),
+                None => self.uplink.set(set.mode()),
             }
         }
-        Reply::Changed(chosen.clone())
+        Reply::Changed(chosen.to_vec())
     }
 }
 
@@ -217,7 +229,8 @@ async fn answer(stream: UnixStream, links: &Links) -> anyhow::Result<()> {
     let mut line = String::new();
     BufReader::new(reader.take(MAX_REQUEST_BYTES)).read_line(&mut line).await?;
     let reply = match serde_json::from_str::<Request>(&line) {
-        Ok(request) => links.set(&request),
+        Ok(Request::Set { set, nodes }) => links.set(set, &nodes),
+        Ok(Request::States { .. }) => links.states(),
         Err(error) => Reply::Refused(error.to_string()),
     };
     writer.write_all(format!("{}\n", serde_json::to_string(&reply)?).as_bytes()).await?;

@@ -4,12 +4,13 @@
 //! link in front of each node and one from the site to the cloud that can be cut, simulated barns that feed the nodes' sockets, a simulated scale with a camera, a plant: simulated SCADA nodes with their historian, and a few people whose schedules change. Ctrl-C stops all of it; the next
 //! `up` on the same folder goes on where it stopped.
 //!
-//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the plant in [`scada`], schedules in [`schedule`], the processes and their restarts in [`children`], cutting links in [`links`], what
+//! The site's layout on disk is in [`site`], the cloud in [`cloud`], the plant in [`scada`], schedules in [`schedule`], the page in [`console`], the processes and their restarts in [`children`], cutting links in [`links`], what
 //! is shown in [`summary`]. A role that dies is started again and said so; a server that cannot be started ends `up` with the
 //! reason.
 
 mod children;
 mod cloud;
+mod console;
 pub(crate) mod links;
 mod objects;
 mod scada;
@@ -78,8 +79,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let objects = site.start_objects(&config).await?;
 
     let people = site.start_people(&rota).await?;
+    let door = site.prepare_console(&postgres, &config, &cloud, &plant).await?;
 
-    say("starting the cloud, the edge, the nodes, the plant and schedules");
+    say("starting the cloud, the edge, the nodes, the plant, schedules and the console");
     let mut children = vec![Child::start(site.cloud_role()?).await?];
     children.push(Child::start(site.edge_role()?).await?);
     for node in links.nodes() {
@@ -91,6 +93,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     for role in site.schedule_roles()? {
         children.push(Child::start(role).await?);
     }
+    children.push(Child::start(site.console_role()?).await?);
     let mut barns = tokio::task::JoinSet::new();
     for (seed, node) in (1..).zip(links.nodes()) {
         barns.spawn(Feed::new(&site.sampler_socket(node), args.every, seed).run(None));
@@ -108,7 +111,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         people.heard.clone(),
         Arc::clone(&links),
     );
-    say(&summary::hint(&site, &plant, &rota));
+    say(&summary::hint(&site, &plant, &rota, &door));
     let stopped = tokio::select! {
         ended = watch(&mut children) => ended,
         shown = summary.run() => shown,

@@ -10,6 +10,7 @@
 //!   cloud/cloud.toml    the cloud's configuration; cloud/log, cloud/pid
 //!   schedule/           schedule.toml, and the logs and pids of intake and the worker
 //!   scada/scada.toml    the plant's nodes and historian; scada/spool/, the logs and pids of their processes
+//!   console/            the page's console.toml, log and pid; operator.token and viewer.token to sign in with
 //!   rabbitmq/           the private RabbitMQ, once `--bus rabbitmq` was asked for
 //!   kafka/              the private Kafka, likewise
 //!   objects/            the object store of images
@@ -52,6 +53,9 @@ struct Minted {
     /// Absent in a folder that was made before there were schedules.
     #[serde(default)]
     schedule: Option<super::schedule::Minted>,
+    /// Absent in a folder that was made before there was a console.
+    #[serde(default)]
+    console: Option<super::console::Minted>,
 }
 
 /// A data folder that is ours alone.
@@ -229,6 +233,7 @@ impl Site {
             objects: None,
             scada: None,
             schedule: None,
+            console: None,
         };
         write_private(&file, &serde_json::to_string_pretty(&minted)?)?;
         Ok(minted)
@@ -269,6 +274,15 @@ impl Site {
         schedule: &super::schedule::Minted,
     ) -> anyhow::Result<()> {
         let minted = Minted { schedule: Some(schedule.clone()), ..self.minted()? };
+        write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
+    }
+
+    pub(super) fn minted_console(&self) -> anyhow::Result<Option<super::console::Minted>> {
+        Ok(self.minted()?.console)
+    }
+
+    pub(super) fn remember_console(&self, console: &super::console::Minted) -> anyhow::Result<()> {
+        let minted = Minted { console: Some(console.clone()), ..self.minted()? };
         write_private(&self.folder.join(MINTED), &serde_json::to_string_pretty(&minted)?)
     }
 

@@ -15,6 +15,7 @@ use event::wire::Report;
 use jiff::Timestamp;
 use tokio_postgres::Client;
 
+use super::console::Door;
 use super::links::{DEFAULT_DATA, Links};
 use super::scada::{self, Plant, Stored};
 use super::schedule::{self, Heard, Standing};
@@ -22,7 +23,12 @@ use super::site::Site;
 use crate::table;
 
 /// What a new user can try, with the words they would type.
-pub(super) fn hint(site: &Site, plant: &Plant, rota: &::schedule::Config) -> String {
+pub(super) fn hint(
+    site: &Site,
+    plant: &Plant,
+    rota: &::schedule::Config,
+    door: &Door,
+) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
     let program =
@@ -36,8 +42,12 @@ pub(super) fn hint(site: &Site, plant: &Plant, rota: &::schedule::Config) -> Str
     let (historian, intake) = (plant.historian.listen, rota.listen);
     let week = short(&site.schedule_config());
     let somebody = crate::sim::people::PEOPLE[0].0;
+    let Door { address, operator, viewer } = door;
+    let (operator, viewer) = (short(operator), short(viewer));
     format!(
         "
+The console: {address}
+  sign in with the token in {operator}, or in {viewer} to look only
 The plant's historian: http://{historian}/api/docs; intake of schedules: http://{intake}/api/docs
 In a second terminal:
   {program} link cut barn-1{data}        pull a plug, and watch its line

@@ -7,7 +7,6 @@
 
 mod bare;
 mod by_id;
-mod check;
 mod media;
 mod remote;
 mod show;
@@ -18,11 +17,12 @@ use std::time::Duration;
 
 use edge::media::sweep::{Matter, Named};
 use event::id::{NodeId, TenantId};
-use event::ledger::{Repair, Repaired, plan_repair};
+use event::ledger::{Finding, FindingKind, Repair, Repaired, plan_repair};
 use serde::Serialize;
 
+use console::verify::{Scope, StreamReport};
+
 use self::bare::BareReport;
-use self::check::{Scope, StreamReport, can_be_closed};
 use self::media::MediaReport;
 use self::tier::{TierArgs, Tiers};
 use crate::output::say;
@@ -89,7 +89,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let scope = Scope { tenant: args.tenant, stream: args.node.clone(), deep: args.deep };
     let streams = match args.repair {
         true => repair(&tiers, &scope, &args).await?,
-        false => check::check(&tiers, &scope).await?,
+        false => check(&tiers, &scope).await?,
     };
     let mut notes: Vec<String> = tiers.note.iter().cloned().collect();
     let (mut bare, mut media) = (None, None);
@@ -147,7 +147,7 @@ async fn repair(tiers: &Tiers, scope: &Scope, args: &Args) -> anyhow::Result<Vec
     let deadline = tokio::time::Instant::now() + args.wait;
     let mut done: BTreeMap<String, (Repaired, Vec<Repair>)> = BTreeMap::new();
     loop {
-        let mut streams = check::check(tiers, scope).await?;
+        let mut streams = check(tiers, scope).await?;
         for report in &mut streams {
             let name = format!("{} {}", report.stream, report.epoch);
             let (sum, before) = done.entry(name).or_default();
@@ -165,6 +165,22 @@ async fn repair(tiers: &Tiers, scope: &Scope, args: &Args) -> anyhow::Result<Vec
         }
         tokio::time::sleep(LOOK_EVERY).await;
     }
+}
+
+async fn check(tiers: &Tiers, scope: &Scope) -> anyhow::Result<Vec<StreamReport>> {
+    let compared = console::verify::Tiers { edge: &tiers.edge, cloud: tiers.cloud.as_ref() };
+    console::verify::check(&compared, scope, |_, _| ()).await
+}
+
+/// Whether a repair may close it.
+fn can_be_closed(finding: &Finding) -> bool {
+    matches!(
+        finding.kind,
+        FindingKind::MissingAtEdge
+            | FindingKind::LostAtEdge
+            | FindingKind::MissingAtCloud
+            | FindingKind::Untold
+    )
 }
 
 fn add(sum: &mut Repaired, part: &Repaired) {

@@ -7,7 +7,7 @@ use event::ledger::{Finding, FindingKind, HeldBy, Repaired};
 
 use super::Report;
 use super::bare::BareReport;
-use super::check::{Held, StreamReport};
+use console::verify::{Held, StreamReport};
 use super::media::MediaReport;
 use crate::table;
 

@@ -89,9 +89,10 @@ pub(crate) enum Tier {
     Http(Remote),
 }
 
-impl Tier {
-    /// Every stream of a tenant (or of all that may be seen), or one.
-    pub(crate) async fn streams(
+impl console::verify::Tier for Tier {
+    type Error = anyhow::Error;
+
+    async fn streams(
         &self,
         tenant: Option<TenantId>,
         stream: Option<&NodeId>,
@@ -135,8 +136,7 @@ impl Tier {
         Ok(found)
     }
 
-    /// The blocks of a stream.
-    pub(crate) async fn blocks(&self, of: &StreamState) -> anyhow::Result<Vec<BlockState>> {
+    async fn blocks(&self, of: &StreamState) -> anyhow::Result<Vec<BlockState>> {
         let mut found: Vec<BlockState> = Vec::new();
         if let Tier::Http(remote) = self {
             return remote.pages("/api/v1/ledger/blocks", &place(of), "blocks").await;
@@ -160,8 +160,7 @@ impl Tier {
         Ok(found)
     }
 
-    /// What is stored under the sequences of some blocks.
-    pub(crate) async fn marks(
+    async fn marks(
         &self,
         of: &StreamState,
         blocks: &[u64],
@@ -183,8 +182,7 @@ impl Tier {
         }
     }
 
-    /// The edge's blocks, counted again from its rows.
-    pub(crate) async fn recount(&self, of: &StreamState) -> anyhow::Result<Vec<BlockState>> {
+    async fn recount(&self, of: &StreamState) -> anyhow::Result<Vec<BlockState>> {
         match self {
             Tier::Edge(pool) => {
                 Ok(edge::ledger::states::recount(pool, &Tenants::All, &edge_name(of)).await?)
@@ -198,8 +196,7 @@ impl Tier {
         }
     }
 
-    /// What became of sequences that the edge received.
-    pub(crate) async fn places(
+    async fn places(
         &self,
         of: &StreamState,
         range: (u64, u64),
@@ -217,7 +214,9 @@ impl Tier {
             }
         }
     }
+}
 
+impl Tier {
     /// Repairs the edge.
     pub(crate) async fn repair(&self, what: &Repair) -> anyhow::Result<Repaired> {
         match self {
