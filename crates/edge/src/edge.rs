@@ -140,9 +140,14 @@ impl Edge {
             ..config.database.clone()
         })?;
         let stall_after = config.ingress.stall_after;
-        let service =
-            Http::new(operators.clone(), Arc::clone(&health), Arc::clone(&metrics), stall_after, config.liveness)
-                .sending(config.telemetry.sync);
+        let service = Http::new(
+            operators.clone(),
+            Arc::clone(&health),
+            Arc::clone(&metrics),
+            stall_after,
+            config.liveness,
+        )
+        .sending(config.telemetry.sync);
         let media = config.media.as_ref().filter(|_| has(Role::Media)).map(Media::new);
         let media = media.transpose()?;
         let service = service.with_media(media.clone()).router(&config.roles, backfill);

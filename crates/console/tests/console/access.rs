@@ -25,7 +25,11 @@ async fn nothing_is_seen_without_a_session_and_nothing_done_by_a_viewer_or_anoth
     let closed = routes("get");
     assert!(closed.len() > 15);
     for path in closed {
-        assert_eq!(code(stranger.get(&path).await).await, (401, "unauthorized".to_owned()), "{path}");
+        assert_eq!(
+            code(stranger.get(&path).await).await,
+            (401, "unauthorized".to_owned()),
+            "{path}"
+        );
     }
     let viewer = ground.sign_in(Role::Viewer, Tenants::All).await;
     let operator = ground.operator().await;
@@ -75,7 +79,10 @@ async fn a_session_begins_with_a_token_and_ends_with_it() {
     assert_eq!(other.get("/api/v1/me").await.status(), 200, "another session stays");
 
     let client = ground.cloud_database.connect().await.unwrap();
-    client.execute("UPDATE api_tokens SET revoked_at = now() WHERE name = 'anna'", &[]).await.unwrap();
+    client
+        .execute("UPDATE api_tokens SET revoked_at = now() WHERE name = 'anna'", &[])
+        .await
+        .unwrap();
     testkit::eventually(LONG, "the token is refused", async || {
         other.get("/api/v1/me").await.status() == 401
     })
@@ -142,10 +149,8 @@ async fn another_tenants_data_is_nowhere() {
     .unwrap();
     let mine = Tenants::Only(vec![ground.barn.tenant]);
     let tenant = ground.sign_in(Role::Operator, mine).await;
-    let series = format!(
-        "site:north:{}:{}:temperature",
-        ground.hill.tenant, ground.hill.enrolled.device_id
-    );
+    let series =
+        format!("site:north:{}:{}:temperature", ground.hill.tenant, ground.hill.enrolled.device_id);
     let time = "from=2026-01-01T00:00:00Z&to=2036-01-01T00:00:00Z";
     let mut seen = String::new();
     for path in [

@@ -47,12 +47,7 @@ pub(crate) struct Browser {
     cookie: Option<String>,
 }
 
-pub(crate) async fn token(
-    database: &Database,
-    name: &str,
-    role: Role,
-    tenants: Tenants,
-) -> String {
+pub(crate) async fn token(database: &Database, name: &str, role: Role, tenants: Tenants) -> String {
     let client = database.connect().await.unwrap();
     let new = NewToken { name: name.to_owned(), role, tenants, expires_at: None };
     api::tokens::create(&client, &new).await.unwrap().1.expose().to_owned()
@@ -77,7 +72,9 @@ impl Ground {
     pub(crate) async fn with(name: &str, settings: &[(&str, &str)]) -> Ground {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let any = "127.0.0.1:0".to_owned();
-        let cloud_database = testkit::database(&format!("{name}_cloud"), "cloud", async |url| {
+        let [cloud_name, edge_name, historian_name] =
+            ["cloud", "edge", "historian"].map(|tier| format!("{name}_{tier}"));
+        let cloud_database = testkit::database(&cloud_name, "cloud", async |url| {
             cloud::migrate(&pg::Options::new(url)).await
         });
         let cloud_database = cloud_database.await.unwrap();
@@ -91,7 +88,7 @@ impl Ground {
         let config = cloud::Config::load(None, variables("HOLDFAST_CLOUD_", &pairs)).unwrap();
         let cloud = cloud::Cloud::start(config).await.unwrap();
 
-        let edge_database = testkit::database(&format!("{name}_edge"), "edge", async |url| {
+        let edge_database = testkit::database(&edge_name, "edge", async |url| {
             edge::migrate(&pg::Options::new(url)).await
         });
         let edge_database = edge_database.await.unwrap();
@@ -110,7 +107,7 @@ impl Ground {
         let edge = edge::Edge::start(edge_config.clone()).await.unwrap();
 
         let historian_database =
-            testkit::database(&format!("{name}_historian"), "scada_historian", async |url| {
+            testkit::database(&historian_name, "scada_historian", async |url| {
                 scada::migrate_historian(&pg::Options::new(url)).await
             });
         let historian_database = historian_database.await.unwrap();
@@ -121,8 +118,7 @@ impl Ground {
         ];
         let config =
             scada::historian::Config::load(None, variables("HOLDFAST_HISTORIAN_", &pairs)).unwrap();
-        let historian =
-            scada::historian::Historian::start_with(config, Vec::new()).await.unwrap();
+        let historian = scada::historian::Historian::start_with(config, Vec::new()).await.unwrap();
 
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("edge.token");
@@ -181,7 +177,11 @@ impl Ground {
     }
 
     /// Takes in readings of a node, a second apart up to now, and returns their events.
-    pub(crate) async fn ingest(&self, node: &Node, seqs: std::ops::RangeInclusive<u64>) -> Vec<EventId> {
+    pub(crate) async fn ingest(
+        &self,
+        node: &Node,
+        seqs: std::ops::RangeInclusive<u64>,
+    ) -> Vec<EventId> {
         let last = *seqs.end();
         let (mut events, mut records) = (Vec::new(), Vec::new());
         for seq in seqs {
@@ -199,7 +199,8 @@ impl Ground {
             events.push(event);
             records.push((seq, reading.to_string()));
         }
-        let body = encode(node.epoch, records.iter().map(|(seq, event)| (*seq, event.as_bytes())), &[]);
+        let body =
+            encode(node.epoch, records.iter().map(|(seq, event)| (*seq, event.as_bytes())), &[]);
         let topic = format!("iot/{}/live", node.name);
         let incoming = Incoming::new(Source::Mqtt, topic, body.into());
         let pool = pg::Pool::new(&self.edge_config.database).unwrap();

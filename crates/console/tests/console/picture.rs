@@ -69,13 +69,11 @@ async fn everybody_who_follows_is_told_and_an_absence_breaks_nothing() {
     assert_eq!(first, "picture", "at once");
     assert_eq!(picture["upstreams"].as_array().unwrap().len(), 3);
     ground.ingest(&ground.barn, 1..=50).await;
-    let change = events.until(|name, data| {
-        name == "nodes" && data["changed"].to_string().contains("\"online\"")
-    });
+    let change = events
+        .until(|name, data| name == "nodes" && data["changed"].to_string().contains("\"online\""));
     assert_eq!(change.await["changed"][0]["node_id"], "barn-1");
-    let picture = events
-        .until(|name, data| name == "picture" && data["totals"]["in_cloud"] == 50)
-        .await;
+    let picture =
+        events.until(|name, data| name == "picture" && data["totals"]["in_cloud"] == 50).await;
     assert_eq!(picture["nodes"]["total"], 2);
     assert_eq!(picture["node_list"].as_array().unwrap().len(), 2);
     assert_eq!(stage(&picture, "edge:north")["state"], "ok");

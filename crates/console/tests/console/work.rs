@@ -21,7 +21,8 @@ async fn the_account_adds_up_and_an_event_is_found() {
     assert_eq!((&row["produced"], &row["stored"]), (&json!(30), &json!(30)));
     assert_eq!((&row["site"], &row["stream"]), (&json!("north"), &json!("barn-1")));
 
-    let job = operator.finish(operator.post("/api/v1/verify", json!({"site": "north", "deep": true})).await);
+    let job = operator
+        .finish(operator.post("/api/v1/verify", json!({"site": "north", "deep": true})).await);
     let job = job.await;
     assert_eq!((&job["state"], &job["verify"]["wrong"]), (&json!("done"), &json!(0)), "{job}");
     assert_eq!(job["verify"]["streams"][0]["cloud"]["received"], 30);
@@ -30,7 +31,10 @@ async fn the_account_adds_up_and_an_event_is_found() {
         found.to_string().contains("telemetry_reading").then_some(found)
     });
     let found = found.await.unwrap();
-    assert_eq!((&found["site"], &found["tenant_id"]), (&json!("north"), &json!(ground.barn.tenant)));
+    assert_eq!(
+        (&found["site"], &found["tenant_id"]),
+        (&json!("north"), &json!(ground.barn.tenant))
+    );
     let nobody = operator.get(&format!("/api/v1/where/{}", EventId::mint())).await;
     assert_eq!(code(nobody).await, (404, "not_found".to_owned()));
 
@@ -44,7 +48,8 @@ async fn the_account_adds_up_and_an_event_is_found() {
         .await
         .unwrap();
     assert_eq!(removed, 1);
-    let job = operator.finish(operator.post("/api/v1/verify", json!({"site": "north"})).await).await;
+    let job =
+        operator.finish(operator.post("/api/v1/verify", json!({"site": "north"})).await).await;
     assert_eq!(job["verify"]["wrong"], 5, "{job}");
     let finding = &job["verify"]["streams"][0]["findings"][0];
     assert_eq!((&finding["from"], &finding["to"]), (&json!(21), &json!(25)));
@@ -60,7 +65,10 @@ async fn dead_letters_are_grouped_and_redriven() {
     let client = ground.edge_database.connect().await.unwrap();
     testkit::eventually(LONG, "all are acked", async || {
         let row = client
-            .query_one("SELECT count(*) FROM sync_outbox WHERE stream IS NOT NULL AND status = 'acked'", &[])
+            .query_one(
+                "SELECT count(*) FROM sync_outbox WHERE stream IS NOT NULL AND status = 'acked'",
+                &[],
+            )
             .await;
         row.map(|row| row.get::<_, i64>(0) == 5)
     })
@@ -96,7 +104,8 @@ async fn dead_letters_are_grouped_and_redriven() {
     let job = operator.finish(operator.post(path, dry).await).await;
     let result = &job["redrive"];
     assert_eq!((&result["matched"], &result["changed"]), (&json!(5), &json!(0)), "{job}");
-    let others = ground.sign_in(api::tokens::Role::Operator, Tenants::Only(vec![ground.hill.tenant]));
+    let others =
+        ground.sign_in(api::tokens::Role::Operator, Tenants::Only(vec![ground.hill.tenant]));
     let others = others.await;
     let job = others.finish(others.post(path, json!({"dry_run": false})).await).await;
     assert_eq!(job["redrive"]["matched"], 0, "another tenant's are left alone: {job}");
@@ -106,7 +115,10 @@ async fn dead_letters_are_grouped_and_redriven() {
     let rest = operator.finish(operator.post(path, json!({"dry_run": false})).await).await;
     assert_eq!(rest["redrive"]["changed"], 2, "{rest}");
     testkit::eventually(LONG, "none is left", async || outbox().await["dead"] == 0).await.unwrap();
-    assert_eq!(operator.post("/api/v1/queues/attic/redrive", json!({"dry_run": true})).await.status(), 404);
+    assert_eq!(
+        operator.post("/api/v1/queues/attic/redrive", json!({"dry_run": true})).await.status(),
+        404
+    );
     let wild = json!({"dry_run": true, "limit": 0});
     assert_eq!(code(operator.post(path, wild).await).await, (400, "malformed".to_owned()));
 }
@@ -153,8 +165,11 @@ async fn telemetry_is_drawn_with_its_spikes_and_written_as_csv() {
     assert_eq!((&series["name"], &series["unit"]), (&json!("barn-1 temperature"), &json!("C")));
     let id = series["id"].as_str().unwrap();
     let now = Timestamp::now();
-    let range =
-        format!("from={}&to={}", now - SignedDuration::from_mins(30), now + SignedDuration::from_mins(1));
+    let range = format!(
+        "from={}&to={}",
+        now - SignedDuration::from_mins(30),
+        now + SignedDuration::from_mins(1)
+    );
     let plots = operator.see(&format!("/api/v1/explore/points?series={id}&{range}&width=50")).await;
     let plot = &plots["series"][0];
     assert_eq!((&plot["samples"], &plot["resolution"]), (&json!(600), &json!("raw")), "{plot}");
@@ -172,7 +187,8 @@ async fn telemetry_is_drawn_with_its_spikes_and_written_as_csv() {
         assert_eq!(code(refused).await, (400, "malformed".to_owned()), "{wrong}");
     }
     let gone = id.replace("north", "south");
-    let plots = operator.see(&format!("/api/v1/explore/points?series={gone}&series={id}&{range}")).await;
+    let plots =
+        operator.see(&format!("/api/v1/explore/points?series={gone}&series={id}&{range}")).await;
     assert!(plots["series"][0]["error"].is_string(), "one that is away");
     assert_eq!(plots["series"][1]["samples"], 600, "leaves the other as it is");
 }

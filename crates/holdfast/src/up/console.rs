@@ -116,8 +116,7 @@ async fn make_token(
     if file.exists() {
         return Ok(());
     }
-    let new =
-        NewToken { name: name.to_owned(), role, tenants: Tenants::All, expires_at: None };
+    let new = NewToken { name: name.to_owned(), role, tenants: Tenants::All, expires_at: None };
     let client = pg::connect(database).await?;
     let (_, secret) = api::tokens::create(&client, &new).await?;
     write_private(file, &format!("{}\n", secret.expose()))

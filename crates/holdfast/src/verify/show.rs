@@ -7,9 +7,9 @@ use event::ledger::{Finding, FindingKind, HeldBy, Repaired};
 
 use super::Report;
 use super::bare::BareReport;
-use console::verify::{Held, StreamReport};
 use super::media::MediaReport;
 use crate::table;
+use console::verify::{Held, StreamReport};
 
 /// Findings that are printed of one stream; `--json` has all.
 const SHOWN: usize = 20;

@@ -160,11 +160,7 @@ impl console::verify::Tier for Tier {
         Ok(found)
     }
 
-    async fn marks(
-        &self,
-        of: &StreamState,
-        blocks: &[u64],
-    ) -> anyhow::Result<Vec<MarkState>> {
+    async fn marks(&self, of: &StreamState, blocks: &[u64]) -> anyhow::Result<Vec<MarkState>> {
         match self {
             Tier::Edge(pool) => {
                 let name = edge_name(of);
@@ -196,11 +192,7 @@ impl console::verify::Tier for Tier {
         }
     }
 
-    async fn places(
-        &self,
-        of: &StreamState,
-        range: (u64, u64),
-    ) -> anyhow::Result<Vec<Place>> {
+    async fn places(&self, of: &StreamState, range: (u64, u64)) -> anyhow::Result<Vec<Place>> {
         match self {
             Tier::Edge(pool) => {
                 let name = edge_name(of);

@@ -52,7 +52,9 @@ pub(super) fn routes(router: Router<Http>) -> Router<Http> {
 
 fn may_look(token: &Token) -> Result<(), Refused> {
     match token.role {
-        Role::Edge => Err(Refused::forbidden("a token of role edge may not read: use one of role viewer")),
+        Role::Edge => {
+            Err(Refused::forbidden("a token of role edge may not read: use one of role viewer"))
+        }
         Role::Admin | Role::Operator | Role::Viewer => Ok(()),
     }
 }
@@ -60,7 +62,9 @@ fn may_look(token: &Token) -> Result<(), Refused> {
 fn may_act(token: &Token) -> Result<(), Refused> {
     match token.role {
         Role::Admin | Role::Operator => Ok(()),
-        Role::Edge | Role::Viewer => Err(Refused::forbidden("this needs the role operator or admin")),
+        Role::Edge | Role::Viewer => {
+            Err(Refused::forbidden("this needs the role operator or admin"))
+        }
     }
 }
 
@@ -118,7 +122,8 @@ impl Meant {
             Refused::too_large(format!("the body is more than {MAX_BODY_BYTES} bytes"))
         })?;
         let meant: Meant = serde_json::from_slice(&bytes).map_err(|_| {
-            let expected = "expected {\"reason\", \"tenant_id\", \"ids\" or \"all\", \"limit\", \"dry_run\"}";
+            let expected =
+                "expected {\"reason\", \"tenant_id\", \"ids\" or \"all\", \"limit\", \"dry_run\"}";
             Refused::malformed(None, expected)
         })?;
         let narrowed = !meant.ids.is_empty() || meant.reason.is_some() || meant.tenant_id.is_some();
@@ -236,7 +241,8 @@ async fn replay_left(
 ) -> Response {
     let left = async {
         may_act(&token)?;
-        let missing = || Refused::new(StatusCode::NOT_FOUND, "not_found", "there is no such replay");
+        let missing =
+            || Refused::new(StatusCode::NOT_FOUND, "not_found", "there is no such replay");
         let id: i64 = id.parse().map_err(|_| missing())?;
         let client = http.service.pool.get().await.map_err(unavailable)?;
         dead_letters::replays_left(&client, id).await.map_err(unavailable)

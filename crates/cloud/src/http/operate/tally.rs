@@ -47,7 +47,8 @@ pub(super) struct CauseTally {
     sample_message: Option<String>,
 }
 
-const FRONTIERS: &str = "SELECT tenant_id, count(*), sum(received_count)::int8, sum(lost_count)::int8,
+const FRONTIERS: &str =
+    "SELECT tenant_id, count(*), sum(received_count)::int8, sum(lost_count)::int8,
     sum(accepted_count)::int8
 FROM ledger_frontier WHERE $1::uuid[] IS NULL OR tenant_id = ANY($1) GROUP BY tenant_id";
 

@@ -38,10 +38,7 @@ WHERE status = 'dlq' AND failed_at IS NOT NULL AND ($1::uuid[] IS NULL OR tenant
 GROUP BY tenant_id, dlq_reason, event_type ORDER BY 4 DESC, 1, 2, 3 LIMIT $2";
 
 /// The groups of these tenants.
-pub async fn dead_groups(
-    pool: &pg::Pool,
-    tenants: &Tenants,
-) -> Result<Vec<DeadGroup>, pg::Error> {
+pub async fn dead_groups(pool: &pg::Pool, tenants: &Tenants) -> Result<Vec<DeadGroup>, pg::Error> {
     let client = pool.get().await?;
     let rows = client.query(GROUPS, &[&scope(tenants), &MOST]).await?;
     let group = |row: &tokio_postgres::Row| {

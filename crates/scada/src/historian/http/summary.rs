@@ -37,7 +37,8 @@ const ALARMS: &str = "SELECT count(*) FILTER (WHERE state = 'active_unacknowledg
         count(*) FILTER (WHERE shelved_until IS NOT NULL)
     FROM alarm_state";
 
-const FLOODS: &str = "SELECT position, started_at, peak::int8 FROM alarm_floods WHERE ended_at IS NULL
+const FLOODS: &str =
+    "SELECT position, started_at, peak::int8 FROM alarm_floods WHERE ended_at IS NULL
     ORDER BY started_at LIMIT $1";
 
 const DEAD: &str = "SELECT count(*) FROM (SELECT FROM historian_dead_letters LIMIT $1) AS few";
@@ -72,8 +73,7 @@ pub(super) async fn summary(
         let dead = client.query_one(DEAD, &[&MAX_DEAD]).await?;
         Ok::<_, tokio_postgres::Error>((rate, alarms, floods, dead))
     };
-    let (rate, alarms, floods, dead) =
-        read.await.map_err(|error| unavailable(&error.into()))?;
+    let (rate, alarms, floods, dead) = read.await.map_err(|error| unavailable(&error.into()))?;
     let config = &http.service.config;
     let problems =
         http.service.progress.problems(Instant::now(), config.stalled_after, config.silent_after);
