@@ -1,0 +1,80 @@
+// Every request to the console goes through here: same origin, the session's cookie, the header that unsafe requests need, one kind of error.
+// What the answers look like is in `types.ts`, which is made from the console's OpenAPI document.
+export type Query = Record<string, string | number | boolean | null | undefined | string[]>;
+
+/** What the console refused, or that it could not be reached (`status` 0). */
+export class ApiError extends Error {
+  constructor(
+    readonly status: number,
+    readonly code: string,
+    message: string,
+  ) {
+    super(message);
+  }
+
+  /** What a person can do about it, in one sentence. */
+  get next(): string {
+    if (this.status === 0) return 'The console does not answer. Check that it runs; the page tries again by itself.';
+    if (this.status === 401) return 'Sign in again.';
+    if (this.status === 403) return 'Ask for an operator token if you need to act.';
+    if (this.status === 404) return 'It may have been removed, or belong to another tenant.';
+    if (this.status === 409) return 'Somebody else may have been quicker. Look at it again.';
+    if (this.status === 429) return 'Too many requests. Wait a moment.';
+    if (this.status === 502 || this.status === 503 || this.status === 504) return 'The part that knows this is away. The page tries again by itself.';
+    return 'Try again; the console’s log says more.';
+  }
+}
+
+let onSignedOut: () => void = () => {};
+
+/** Called when the console says that the session is over. */
+export function whenSignedOut(call: () => void) {
+  onSignedOut = call;
+}
+
+export function path(parts: TemplateStringsArray, ...values: (string | number)[]): string {
+  return parts.reduce((made, part, i) => made + part + (i < values.length ? encodeURIComponent(values[i]!) : ''), '');
+}
+
+export function withQuery(to: string, query: Query = {}): string {
+  const search = new URLSearchParams();
+  for (const [name, value] of Object.entries(query)) {
+    if (value == null || value === '') continue;
+    for (const one of Array.isArray(value) ? value : [value]) search.append(name, String(one));
+  }
+  return search.size ? `${to}?${search}` : to;
+}
+
+async function send<T>(method: string, to: string, body: unknown, signal?: AbortSignal): Promise<T> {
+  const headers: Record<string, string> = { accept: 'application/json' };
+  if (method !== 'GET') headers['x-holdfast-csrf'] = '1';
+  if (body !== undefined) headers['content-type'] = 'application/json';
+  let reply: Response;
+  try {
+    reply = await fetch(to, { method, headers, body: body === undefined ? null : JSON.stringify(body), signal: signal ?? null, credentials: 'same-origin' });
+  } catch (failure) {
+    if (failure instanceof DOMException && failure.name === 'AbortError') throw failure;
+    throw new ApiError(0, 'unreachable', 'The console does not answer.');
+  }
+  const text = await reply.text();
+  let answer: unknown = null;
+  try {
+    answer = text ? JSON.parse(text) : null;
+  } catch {
+    // Not JSON: something between us and the console answered, and the status says enough.
+  }
+  if (reply.ok) return answer as T;
+  if (reply.status === 401 && !to.endsWith('/sign-in')) onSignedOut();
+  throw refusal(reply.status, answer);
+}
+
+function refusal(status: number, answer: unknown): ApiError {
+  const said = (answer && typeof answer === 'object' ? answer : {}) as Record<string, unknown>;
+  const inner = (said.error && typeof said.error === 'object' ? said.error : said) as Record<string, unknown>;
+  const code = typeof inner.code === 'string' ? inner.code : typeof said.error === 'string' ? said.error : `http_${status}`;
+  const message = [inner.message, inner.detail, said.message].find((one) => typeof one === 'string') as string | undefined;
+  return new ApiError(status, code, message ?? `The console answered ${status}.`);
+}
+
+export const get = <T>(to: string, query?: Query, signal?: AbortSignal) => send<T>('GET', withQuery(to, query), undefined, signal);
+export const post = <T>(to: string, body?: unknown) => send<T>('POST', to, body ?? {});

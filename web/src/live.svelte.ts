@@ -1,0 +1,124 @@
+// The picture that the console sends once a second, and its last ten minutes. When it stops coming the page says since when, and tries again.
+import { get } from './api/client';
+import type { FlowHistory, NodeChanges, Picture } from './api/types';
+import { session } from './session.svelte';
+
+/** A picture comes every second: after so long without one, what is shown is old. */
+const STALE_AFTER_MS = 4_000;
+const LONGEST_PAUSE_MS = 15_000;
+const TICKS_KEPT = 600;
+
+export interface Track {
+  rate: (number | null)[];
+  held: (number | null)[];
+}
+
+type OnNodes = (changes: NodeChanges) => void;
+
+class Live {
+  picture = $state.raw<Picture | null>(null);
+  /** Rate and held of each stage and link, oldest first. */
+  tracks = $state.raw<Map<string, Track>>(new Map());
+  /** The time of this computer, once a second, for ages that grow. */
+  now = $state(Date.now());
+  heardAt = $state<number | null>(null);
+  stale = $derived(this.heardAt !== null && this.now - this.heardAt > STALE_AFTER_MS);
+
+  #source: EventSource | null = null;
+  #retry: ReturnType<typeof setTimeout> | undefined;
+  #pause = 1_000;
+  #clock: ReturnType<typeof setInterval> | undefined;
+  #onNodes = new Set<OnNodes>();
+  #openedAt = 0;
+
+  start() {
+    this.stop();
+    this.#clock = setInterval(() => this.#tick(), 1_000);
+    this.#open();
+    void this.#history();
+  }
+
+  stop() {
+    clearTimeout(this.#retry);
+    clearInterval(this.#clock);
+    this.#source?.close();
+    this.#source = null;
+    this.picture = null;
+    this.heardAt = null;
+    this.tracks = new Map();
+  }
+
+  /** Calls back for every change of nodes until the returned function is called. */
+  nodes(call: OnNodes): () => void {
+    this.#onNodes.add(call);
+    return () => this.#onNodes.delete(call);
+  }
+
+  #open() {
+    this.#source?.close();
+    this.#openedAt = Date.now();
+    const source = new EventSource('/api/v1/stream');
+    this.#source = source;
+    source.addEventListener('picture', (event) => this.#take(JSON.parse((event as MessageEvent<string>).data) as Picture));
+    source.addEventListener('nodes', (event) => {
+      const changes = JSON.parse((event as MessageEvent<string>).data) as NodeChanges;
+      for (const call of this.#onNodes) call(changes);
+    });
+    source.addEventListener('bye', () => {
+      source.close();
+      void session.look();
+    });
+    source.onerror = () => this.#again(source);
+  }
+
+  // The browser's own attempts end when an answer is not a stream (a restart behind a proxy, a session that is over), so we make them.
+  #again(source: EventSource) {
+    if (source !== this.#source) return;
+    source.close();
+    clearTimeout(this.#retry);
+    this.#retry = setTimeout(async () => {
+      await session.look();
+      if (session.state !== 'out' && source === this.#source) this.#open();
+    }, this.#pause);
+    this.#pause = Math.min(this.#pause * 2, LONGEST_PAUSE_MS);
+  }
+
+  #tick() {
+    this.now = Date.now();
+    // A connection can die without a word: open a new one when nothing came for long.
+    const source = this.#source;
+    const quiet = this.now - Math.max(this.heardAt ?? 0, this.#openedAt);
+    if (source && source.readyState === EventSource.OPEN && quiet > 20_000) this.#again(source);
+  }
+
+  #take(picture: Picture) {
+    const reconnected = this.stale;
+    this.#pause = 1_000;
+    this.heardAt = Date.now();
+    this.now = this.heardAt;
+    const repeated = this.picture?.tick === picture.tick;
+    this.picture = picture;
+    if (reconnected) void this.#history();
+    if (repeated) return;
+    const next = new Map<string, Track>();
+    for (const one of [...picture.flow.stages, ...picture.flow.links]) {
+      const old = this.tracks.get(one.id);
+      next.set(one.id, {
+        rate: [...(old?.rate ?? []), one.rate_per_s].slice(-TICKS_KEPT),
+        held: [...(old?.held ?? []), one.held].slice(-TICKS_KEPT),
+      });
+    }
+    this.tracks = next;
+  }
+
+  async #history() {
+    try {
+      const history = await get<FlowHistory>('/api/v1/flow/history', { seconds: TICKS_KEPT });
+      this.tracks = new Map(history.series.map((one) => [one.id, { rate: one.rate_per_s, held: one.held }]));
+    } catch {
+      // Without its past the picture still moves: the lines grow from now.
+    }
+  }
+}
+
+export const live = new Live();
