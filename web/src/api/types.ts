@@ -125,3 +125,10 @@ export type Flood = { position: string; started_at: Time; peak: number };   // t
 
 export type Alert = { id: string; rule: string; severity: "critical" | "warning"; subject: string; site: string | null; since: Time;
   value: number | null; threshold: number | null; unit: string; text: string; what_to_do: string };
+
+// GET /api/v1/schedules/week?user=&from=YYYY-MM-DD: shown only where the console lists the view.
+export type Shift = { start: string; end: string; ends_next_day: boolean; title: string; location: string; customer: string; kind: string };
+export type ScheduleEvent = { event_type: string; old_value: Shift | null; new_value: Shift | null };
+export type ScheduleVersion = { version: number; observed_at: Time; shifts: Shift[]; events: ScheduleEvent[] };
+export type ScheduleDay = { date: string; current_version: number | null; versions: ScheduleVersion[] };
+export type ScheduleWeek = { user: string; users: string[]; from: string; timezone: string; days: ScheduleDay[] };
