@@ -34,7 +34,7 @@ function value(seed, [, , middle, swing], t) {
   const hour = Math.sin(t / 1471 + seed) * 0.25;
   const slow = Math.sin(t / 540_000 + seed) * 0.4;
   const spike = noise(seed, Math.floor(t / 600)) > 0.997 ? 1.4 : 0;
-  return Math.round((middle + swing * (day * 0.6 + hour + slow * 0.5 + spike + (noise(seed, Math.floor(t)) - 0.5) * 0.12)) * 100) / 100;
+  return Math.round((middle + swing * (day * 0.6 + hour + slow * 0.5 + spike + (noise(seed, Math.floor(t)) - 0.5) * 0.05)) * 100) / 100;
 }
 
 function gapsOf(seed, now) {

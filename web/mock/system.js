@@ -24,7 +24,7 @@ export class System {
       const acked = 40_000 + Math.floor(noise(seed, 1) * 900_000);
       this.nodes.push({
         site: site.name, id, seed, produces: 1 + noise(seed, 2) * 2.5, head: acked, acked, backlog: 0, rate: 0, cut: false,
-        silentSince: i % 97 === 11 ? now - 5_400_000 : null, lost: i % 23 === 7 ? 40 + Math.floor(noise(seed, 3) * 400) : 0,
+        silentSince: i % 97 === 11 ? now - 5_400_000 : null, lost: i % 7 === 3 ? 40 + Math.floor(noise(seed, 3) * 400) : 0,
         quarantined: i % 31 === 4 ? 3 : 0, clock: i % 41 === 19 ? 'unset' : 'set', disk: 2e9 + noise(seed, 4) * 24e9, drops: 0,
         lastRx: now, lastSample: now, since: 0, credit: noise(seed, 6), history: { backlog: [], rate: [], age: [] },
       });

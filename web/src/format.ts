@@ -25,6 +25,10 @@ export function decimal(value: number | null | undefined, digits = 2): string {
   return value.toLocaleString('en-GB', { minimumFractionDigits: 0, maximumFractionDigits: places });
 }
 
+export function weight(kg: number | null | undefined): string {
+  return kg == null ? '–' : `${kg.toFixed(1)} kg`;
+}
+
 export function bytes(value: number | null | undefined): string {
   if (value == null) return '–';
   let left = value;

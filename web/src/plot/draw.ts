@@ -58,6 +58,8 @@ function short(value: number): string {
 /** Some room above and below; counts begin at zero. */
 function room(low: number | null, high: number | null, zero: boolean): [number, number] {
   if (low == null || high == null) return [0, 1];
+  // Nothing but zeros would have an axis of hundredths.
+  if (zero && high <= 0) return [0, 1];
   const from = zero ? 0 : low;
   const spread = high - from || Math.abs(high) * 0.1 || 1;
   return [zero ? 0 : low - spread * 0.08, high + spread * 0.08];

@@ -1,0 +1,25 @@
+import { defineConfig } from '@playwright/test';
+
+// Against the mock unless HOLDFAST_CONSOLE names a console; then HOLDFAST_OPERATOR_TOKEN and HOLDFAST_VIEWER_TOKEN must be there too.
+const real = process.env.HOLDFAST_CONSOLE;
+const port = Number(process.env.HOLDFAST_MOCK_PORT ?? 7719);
+
+export default defineConfig({
+  testDir: 'tests',
+  testMatch: '*.spec.ts',
+  timeout: 60_000,
+  expect: { timeout: 20_000 },
+  // Tests cut links and redrive in one system: one after the other.
+  workers: 1,
+  fullyParallel: false,
+  forbidOnly: Boolean(process.env.CI),
+  reporter: [['list']],
+  outputDir: 'test-results',
+  use: {
+    baseURL: real ?? `http://127.0.0.1:${port}`,
+    viewport: { width: 1280, height: 800 },
+    trace: 'retain-on-failure',
+    launchOptions: { executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-background-networking'] },
+  },
+  webServer: real ? undefined : { command: `node mock/server.js --port ${port} --nodes 300 --flood`, port, reuseExistingServer: false, timeout: 30_000 },
+});

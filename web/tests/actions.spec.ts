@@ -1,0 +1,88 @@
+import { expect, number, open, signIn, test, views } from './page';
+import type { Page } from '@playwright/test';
+
+/** What the edge of the first site holds, as the picture says. */
+function heldAt(page: Page, stage: string) {
+  const card = page.locator('article.lane').first().locator('.stage', { has: page.locator('.name', { hasText: stage }) }).last();
+  return async () => number(await card.locator('.held').textContent());
+}
+
+test('a link is cut: the hole is seen, the backlog rises; it is restored and drains', async ({ page }) => {
+  await signIn(page);
+  const lane = page.locator('article.lane').first();
+  const link = lane.locator('[data-link^="uplink:"]');
+  test.skip((await link.getByRole('button', { name: /^Cut/ }).count()) === 0, 'links can be cut in up only');
+  await link.getByRole('button', { name: /^Cut/ }).click();
+  await expect(link).toHaveAttribute('data-state', 'down');
+  await expect(link.locator('.said')).toContainText('Cut');
+  await expect(link.locator('svg.hole')).toBeVisible();
+  await expect(page.locator('.health')).toContainText(/link is down|links are down/);
+  const held = heldAt(page, 'Edge');
+  const before = await held();
+  await expect.poll(held, { timeout: 40_000 }).toBeGreaterThan(before + 50);
+  const most = await held();
+  await link.getByRole('button', { name: /^Restore/ }).click();
+  await expect(link).toHaveAttribute('data-state', 'up');
+  await expect.poll(held, { timeout: 60_000 }).toBeLessThan(most / 2);
+});
+
+test('one node’s cable is cut and restored on its own page', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'nodes');
+  await page.locator('tr.node a').first().click();
+  const cut = page.getByRole('button', { name: 'Cut its cable' });
+  await expect(page.locator('dl.facts')).toBeVisible();
+  test.skip((await cut.count()) === 0, 'cables can be cut in up only');
+  await cut.click();
+  await expect(page.getByRole('button', { name: 'Restore its cable' })).toBeVisible();
+  const backlog = page.locator('dl.facts div', { hasText: 'Backlog' }).locator('dd');
+  await expect.poll(async () => number(await backlog.textContent()), { timeout: 40_000 }).toBeGreaterThan(5);
+  await page.getByRole('button', { name: 'Restore its cable' }).click();
+  await expect(page.getByRole('button', { name: 'Cut its cable' })).toBeVisible();
+  await expect.poll(async () => number(await backlog.textContent()), { timeout: 60_000 }).toBeLessThan(5);
+});
+
+test('a dead letter is redriven: a dry run first, then progress, then it is gone', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'queues');
+  await expect(page.locator('tr[data-queue]').first()).toBeVisible();
+  const group = page.locator('[data-dead] li[data-cause]').first();
+  test.skip((await group.count()) === 0, 'there is no dead letter');
+  const cause = await group.getAttribute('data-cause');
+  const before = await page.locator('[data-dead] li[data-cause]').count();
+  await group.getByRole('button', { name: /^Redrive/ }).click();
+  const dialog = page.getByRole('dialog');
+  await expect(dialog.getByRole('button', { name: /^Redrive/ })).toHaveAttribute('aria-disabled', 'true');
+  await dialog.getByRole('button', { name: 'Dry run' }).click();
+  await expect(dialog).toContainText('would be sent again');
+  await dialog.getByRole('button', { name: /^Redrive \d/ }).click();
+  await expect(dialog.locator('[data-result]')).toContainText('were sent again');
+  await dialog.getByRole('button', { name: 'Close', exact: true }).last().click();
+  await expect(page.locator('[data-dead] li[data-cause]')).toHaveCount(before - 1);
+  expect(cause).not.toBeNull();
+});
+
+test('an alarm is acknowledged, shelved and unshelved', async ({ page }) => {
+  await signIn(page);
+  test.skip(!(await views(page)).includes('alarms'), 'this console has no historian');
+  await open(page, 'alarms');
+  await page.getByRole('link', { name: /^Not acknowledged/ }).click();
+  const row = page.locator('tr[data-alarm]').first();
+  await expect(page.locator('tr[data-alarm], .nothing').first()).toBeVisible();
+  test.skip((await row.count()) === 0, 'there is no alarm');
+  const id = (await row.getAttribute('data-alarm'))!;
+  await row.getByRole('button', { name: /^Acknowledge/ }).click();
+  await expect(page.getByRole('status').filter({ hasText: 'acknowledged' }).first()).toBeVisible();
+  await page.getByRole('link', { name: 'All', exact: true }).click();
+  const same = page.locator(`tr[data-alarm="${id}"]`);
+  await expect(same).toContainText(/Active, acknowledged|Normal|Cleared|Active, not/);
+  const shelve = same.getByRole('button', { name: /^Shelve/ });
+  test.skip((await shelve.count()) === 0, 'the alarm cleared by itself meanwhile');
+  await shelve.click();
+  const dialog = page.getByRole('dialog');
+  await dialog.getByLabel('Why').fill('looked at by the test');
+  await dialog.getByRole('button', { name: 'Shelve', exact: true }).click();
+  await expect(same).toContainText('looked at by the test');
+  await same.getByRole('button', { name: /^Unshelve/ }).click();
+  await expect(same).not.toContainText('looked at by the test');
+});

@@ -1,0 +1,139 @@
+import { expect, number, open, real, signIn, test, viewer, views } from './page';
+
+test('every view shows something, and says nothing wrong', async ({ page }) => {
+  await signIn(page);
+  for (const view of await views(page)) {
+    await open(page, view);
+    await expect(page.locator('#main h1')).toHaveText(new RegExp(view, 'i'));
+    await expect(page.getByText('could not be loaded')).toHaveCount(0);
+    await expect(page.locator('#main .loading')).toHaveCount(0);
+  }
+});
+
+test('the picture has every place, and moves', async ({ page }) => {
+  await signIn(page);
+  await expect(page.getByText('Live', { exact: true })).toBeVisible();
+  for (const place of ['Nodes', 'Edge', 'Cloud', 'Bus', 'Store']) await expect(page.locator('#main .stage .name', { hasText: place }).first()).toBeVisible();
+  const produced = page.locator('dl.totals div', { hasText: 'Produced' }).locator('dd');
+  const before = number(await produced.textContent());
+  await expect.poll(async () => number(await produced.textContent())).toBeGreaterThan(before);
+});
+
+test('a token that is not known is refused with words', async ({ page, watched }) => {
+  watched.allow(/401.*sign-in/);
+  await page.goto('/');
+  await page.getByLabel('Token').fill('not-a-token');
+  await page.keyboard.press('Enter');
+  await expect(page.getByRole('alert')).toContainText('not known');
+});
+
+test('signing out ends the session', async ({ page }) => {
+  await signIn(page);
+  await page.getByRole('button', { name: 'Sign out' }).click();
+  await expect(page.getByLabel('Token')).toBeVisible();
+  await page.reload();
+  await expect(page.getByLabel('Token')).toBeVisible();
+});
+
+test('a viewer sees actions, reads why they do nothing, and is refused by the server too', async ({ page, watched }) => {
+  watched.allow(/403/);
+  await signIn(page, viewer);
+  await open(page, 'conservation');
+  const verify = page.getByRole('button', { name: /^Verify/ });
+  await expect(verify).toHaveAttribute('aria-disabled', 'true');
+  await verify.click();
+  await expect(page.getByRole('status').filter({ hasText: 'viewers look and do not act' })).toBeVisible();
+  const status = await page.evaluate(async () => {
+    const { sites } = (await (await fetch('/api/v1/me')).json()) as { sites: string[] };
+    const reply = await fetch('/api/v1/verify', { method: 'POST', headers: { 'x-holdfast-csrf': '1', 'content-type': 'application/json' }, body: JSON.stringify({ site: sites[0] }) });
+    return reply.status;
+  });
+  expect(status).toBe(403);
+});
+
+test('conservation adds up; verify and where answer', async ({ page, watched }) => {
+  watched.allow(/404.*where/);
+  await signIn(page);
+  await open(page, 'conservation');
+  const terms = page.locator('.sum .term strong');
+  await expect(terms).toHaveCount(6);
+  const [produced, ...parts] = (await terms.allTextContents()).map(number);
+  expect(parts.reduce((sum, part) => sum + part, 0)).toBe(produced);
+  await page.getByRole('button', { name: /^Verify/ }).click();
+  await expect(page.locator('[data-verify]')).toContainText(/hold the same|wrong/);
+  await page.getByLabel('Event id').fill('00000000-0000-7000-8000-000000000000');
+  await page.getByRole('button', { name: 'Look' }).click();
+  await expect(page.getByText('Nobody knows this event')).toBeVisible();
+  if (!real) {
+    await page.getByLabel('Event id').fill('0191c2f0-5b1a-7cc3-98ab-5f1f4be0a1d2');
+    await page.getByRole('button', { name: 'Look' }).click();
+    await expect(page.locator('[data-where] li')).toHaveCount(6);
+  }
+});
+
+test('nodes are found, sorted, and have a page with plots', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'nodes');
+  const rows = page.locator('tr.node a');
+  await expect(rows.first()).toBeVisible();
+  const name = (await rows.first().textContent())!;
+  await page.getByRole('button', { name: 'Backlog' }).click();
+  await expect(page.locator('th[aria-sort="descending"]')).toContainText('Backlog');
+  await page.keyboard.press('/');
+  await page.getByLabel('Search nodes').fill(name);
+  await expect(page.getByRole('status').filter({ hasText: /\d+ nodes?$/ })).toBeVisible();
+  await expect.poll(async () => (await rows.allTextContents()).every((text) => text.includes(name))).toBe(true);
+  await rows.first().click();
+  await expect(page.locator('#main h1')).toContainText(name);
+  await expect(page.locator('.uplot canvas')).toHaveCount(3);
+  await page.locator('summary').first().click();
+  await expect(page.locator('.values tbody tr').first()).toBeVisible();
+});
+
+test('explore: several series, zoom by wheel, keys and buttons, gaps and marks in words, CSV', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'explore');
+  await expect(page.locator('.uplot canvas')).toBeVisible();
+  await page.getByLabel('Search series').click();
+  await page.locator('.picker .list input:not(:checked)').first().check();
+  await page.keyboard.press('Escape');
+  await expect(page.locator('.chip')).toHaveCount(2);
+  await expect(page.locator('.about')).toContainText(/shown/);
+  const about = page.locator('.about');
+  const shown = () => about.textContent();
+  await page.getByRole('button', { name: '1 d', exact: true }).click();
+  await expect(about).toContainText('1 d shown');
+  await page.locator('.u-over').hover();
+  await page.mouse.wheel(0, -300);
+  await expect.poll(shown).not.toContain('1 d shown');
+  const zoomed = await shown();
+  await page.locator('.plot[role="application"]').focus();
+  await page.keyboard.press('-');
+  await expect.poll(shown).not.toBe(zoomed);
+  await page.keyboard.press('.');
+  await expect(page.locator('[aria-live="polite"]').filter({ hasText: ':' })).not.toBeEmpty();
+  const asked = page.waitForResponse((reply) => reply.url().includes('/explore/csv'));
+  await page.getByRole('link', { name: 'CSV' }).evaluate((link: HTMLAnchorElement) => fetch(link.href));
+  expect(await (await asked).text()).toMatch(/^series,at,value,quality\n/);
+});
+
+test('a session has its images and weights', async ({ page }) => {
+  await signIn(page);
+  test.skip(!(await views(page)).includes('sessions'), 'this console has no sessions');
+  await open(page, 'sessions');
+  await page.locator('tr[data-session]', { hasText: 'Finalized' }).first().getByRole('link').click();
+  await expect(page.getByText('Predicted weight')).toBeVisible();
+  const image = page.locator('.images img').first();
+  await expect.poll(() => image.evaluate((one: HTMLImageElement) => one.naturalWidth)).toBeGreaterThan(0);
+});
+
+test('the page says since when it is stale, and comes back by itself', async ({ page, watched }) => {
+  watched.allow(/ERR_INTERNET_DISCONNECTED|ERR_NETWORK_CHANGED|ERR_INCOMPLETE_CHUNKED_ENCODING/);
+  await signIn(page);
+  await expect(page.getByText('Live', { exact: true })).toBeVisible();
+  await page.context().setOffline(true);
+  await expect(page.getByRole('alert')).toContainText('Stale since');
+  await page.context().setOffline(false);
+  await expect(page.getByRole('alert')).toHaveCount(0);
+  await expect(page.getByText('Live', { exact: true })).toBeVisible();
+});
