@@ -9,9 +9,7 @@ export default defineConfig({
     target: 'es2022',
     assetsInlineLimit: 0,
     modulePreload: { polyfill: false },
-    sourcemap: false,
-    // uPlot is needed by plots only, and is loaded with the first of them.
-    chunkSizeWarningLimit: 300,
+    rolldownOptions: { checks: { pluginTimings: false } },
   },
   server: {
     proxy: { '/api': { target: process.env.HOLDFAST_CONSOLE ?? 'http://127.0.0.1:7710' } },

@@ -47,8 +47,8 @@ export function percent(part: number, of = 1): string {
   return `${value.toFixed(value < 10 && value > 0 ? 1 : 0)} %`;
 }
 
-/** A length of time in its two largest units: `4 min 12 s`, `2 d 3 h`. */
-export function span(seconds: number | null | undefined): string {
+/** A length of time in its two largest units: `4 min 12 s`, `2 d 3 h`; in its largest alone where there is no room. */
+export function span(seconds: number | null | undefined, rough = false): string {
   if (seconds == null || !Number.isFinite(seconds)) return '–';
   const total = Math.max(0, Math.round(seconds));
   if (seconds < 1 && seconds > 0) return '<1 s';
@@ -59,7 +59,7 @@ export function span(seconds: number | null | undefined): string {
     if (total < size) continue;
     const [nextSize, nextName] = units[i + 1]!;
     const rest = Math.floor((total % size) / nextSize);
-    return rest && total < size * 10 ? `${Math.floor(total / size)} ${name} ${rest} ${nextName}` : `${Math.floor(total / size)} ${name}`;
+    return rest && !rough && total < size * 10 ? `${Math.floor(total / size)} ${name} ${rest} ${nextName}` : `${Math.floor(total / size)} ${name}`;
   }
   return '';
 }

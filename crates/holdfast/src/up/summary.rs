@@ -23,12 +23,7 @@ use super::site::Site;
 use crate::table;
 
 /// What a new user can try, with the words they would type.
-pub(super) fn hint(
-    site: &Site,
-    plant: &Plant,
-    rota: &::schedule::Config,
-    door: &Door,
-) -> String {
+pub(super) fn hint(site: &Site, plant: &Plant, rota: &::schedule::Config, door: &Door) -> String {
     let here = std::env::current_dir().unwrap_or_default();
     let short = |path: &Path| path.strip_prefix(&here).unwrap_or(path).display().to_string();
     let program =
