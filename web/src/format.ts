@@ -1,15 +1,19 @@
 // How numbers and times look. One way each, so that two views never say the same thing differently.
 const whole = new Intl.NumberFormat('en-GB', { maximumFractionDigits: 0 });
-const short = new Intl.NumberFormat('en-GB', { notation: 'compact', maximumFractionDigits: 1 });
 
 export function count(value: number | null | undefined): string {
   return value == null ? '–' : whole.format(value);
 }
 
-/** At most five characters, for the picture. */
+/** A few characters, for the picture: `9,999`, `15.3 k`, `2.4 M`. */
 export function brief(value: number | null | undefined): string {
   if (value == null) return '–';
-  return Math.abs(value) < 10_000 ? whole.format(value) : short.format(value);
+  let left = value;
+  for (const unit of ['', ' k', ' M', ' G']) {
+    if (Math.abs(left) < (unit ? 1_000 : 10_000) || unit === ' G') return unit ? `${left.toFixed(1)}${unit}` : whole.format(left);
+    left /= 1_000;
+  }
+  return whole.format(value);
 }
 
 export function rate(value: number | null | undefined): string {

@@ -21,7 +21,7 @@ test('a link is cut: the hole is seen, the backlog rises; it is restored and dra
   expect(await check(page), 'the picture with a hole').toEqual([]);
   const held = heldAt(page, 'Edge');
   const before = await held();
-  await expect.poll(held, { timeout: 40_000 }).toBeGreaterThan(before + 50);
+  await expect.poll(held, { timeout: 40_000 }).toBeGreaterThan(before + 20);
   const most = await held();
   await link.getByRole('button', { name: /^Restore/ }).click();
   await expect(link).toHaveAttribute('data-state', 'up');

@@ -1156,14 +1156,19 @@ export interface components {
         };
         /** @enum {string} */
         Source: "site" | "historian";
-        /** @description One stage of the way. */
         Stage: {
-            /** @description When, where it is known. */
-            at?: string | null;
-            /** @description Its name. */
-            stage: string;
-            /** @description What became of the event there. */
-            state: string;
+            id: string;
+            kind: components["schemas"]["StageKind"];
+            lane?: string | null;
+            name: string;
+            state: components["schemas"]["StageState"];
+            /** Format: double */
+            rate_per_s?: number | null;
+            /** Format: int64 */
+            held?: number | null;
+            /** Format: double */
+            oldest_age_s?: number | null;
+            detail: string;
         };
         /** @enum {string} */
         StageKind: "node" | "edge" | "cloud" | "bus" | "store";
@@ -1305,9 +1310,18 @@ export interface components {
             event_id: string;
             notes: string[];
             site?: string | null;
-            stages: components["schemas"]["Stage"][];
+            stages: components["schemas"]["TrailStage"][];
             /** Format: uuid */
             tenant_id?: string | null;
+        };
+        /** @description One stage of the way. */
+        TrailStage: {
+            /** @description When, where it is known. */
+            at?: string | null;
+            /** @description Its name. */
+            stage: string;
+            /** @description What became of the event there. */
+            state: string;
         };
     };
     responses: never;

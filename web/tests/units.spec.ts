@@ -1,0 +1,52 @@
+// What is pure is tested without a browser.
+import { expect, test } from '@playwright/test';
+import { bytes, brief, percent, rate, span } from '../src/format';
+import { CLOSEST_S, FURTHEST_S, move, pinch, width, zoom, type Range } from '../src/plot/range';
+
+/** A thousand ranges and shares from a fixed seed. */
+function* some(): Generator<[Range, number, number]> {
+  let seed = 42;
+  const next = () => (seed = (seed * 48_271) % 2_147_483_647) / 2_147_483_647;
+  for (let i = 0; i < 1000; i++) {
+    const from = 1.7e9 + next() * 1e8;
+    yield [{ from, to: from + 1 + next() ** 4 * 3e8 }, next(), 0.1 + next() * 9];
+  }
+}
+
+test('zooming keeps the place under the pointer, and stays within its limits', () => {
+  for (const [range, at, factor] of some()) {
+    const zoomed = zoom(range, factor, at);
+    expect(width(zoomed)).toBeGreaterThanOrEqual(CLOSEST_S * 0.999);
+    expect(width(zoomed)).toBeLessThanOrEqual(FURTHEST_S * 1.001);
+    const fixed = range.from + width(range) * at;
+    expect(Math.abs(zoomed.from + width(zoomed) * at - fixed)).toBeLessThan(width(range) * 1e-6 + 1e-3);
+  }
+});
+
+test('moving does not change the width, and moving back is where it was', () => {
+  for (const [range, share] of some()) {
+    const back = move(move(range, share), -share);
+    expect(Math.abs(back.from - range.from)).toBeLessThan(1e-3);
+    expect(Math.abs(width(move(range, share)) - width(range))).toBeLessThan(1e-3);
+  }
+});
+
+test('two fingers keep the times under them', () => {
+  for (const [range, share] of some()) {
+    const then: [number, number] = [share * 0.4, 0.5 + share * 0.4];
+    const now: [number, number] = [share * 0.3, 0.6 + share * 0.3];
+    const pinched = pinch(range, then, now);
+    if (width(pinched) <= CLOSEST_S * 1.01 || width(pinched) >= FURTHEST_S * 0.99) continue;
+    for (const i of [0, 1] as const) expect(Math.abs(pinched.from + width(pinched) * now[i] - (range.from + width(range) * then[i]))).toBeLessThan(width(range) * 1e-3 + 1e-3);
+  }
+});
+
+test('numbers and times look as documented', () => {
+  expect([0, 0.4, 59, 60, 252, 3_600, 5_400, 187_200, 9e6].map((one) => span(one))).toEqual(['0 s', '<1 s', '59 s', '1 min', '4 min 12 s', '1 h', '1 h 30 min', '2 d 4 h', '104 d']);
+  expect(span(252, true)).toBe('4 min');
+  expect(span(null)).toBe('–');
+  expect([0, 0.3, 12.4, 15_300].map(rate)).toEqual(['0/s', '0.3/s', '12/s', '15.3 k/s']);
+  expect([999, 1_500, 2.4e9].map(bytes)).toEqual(['999 B', '1.5 kB', '2.4 GB']);
+  expect([percent(1, 2), percent(999_999, 1_000_000), percent(1, 1e6), percent(1, 0)]).toEqual(['50 %', '>99.9 %', '<0.1 %', '–']);
+  expect([9_999, 10_000, 2_400_000, 7.1e9].map(brief)).toEqual(['9,999', '10.0 k', '2.4 M', '7.1 G']);
+});
