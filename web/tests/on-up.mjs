@@ -1,0 +1,42 @@
+// The tests of the page on the real system: starts `holdfast up` in a folder of its own, runs Playwright against its console, stops it.
+// `node tests/on-up.mjs PROGRAM [arguments of playwright]`
+import { spawn } from 'node:child_process';
+import { chmodSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+
+const START_WITHIN_MS = 180_000;
+const [program, ...rest] = process.argv.slice(2);
+if (!program) throw new Error('which program? usually ../target/debug/holdfast');
+const data = mkdtempSync(join(tmpdir(), 'holdfast-page-'));
+chmodSync(data, 0o755);
+const log = join(data, 'up.log');
+const up = spawn(resolve(program), ['up', '--data', join(data, 'data'), '--for', '30m'], { stdio: ['ignore', openSync(log, 'w'), openSync(log, 'a')] });
+const ended = new Promise((done) => up.on('exit', done));
+const read = (name) => readFileSync(join(data, 'data/console', name), 'utf8').trim();
+
+async function address() {
+  const until = Date.now() + START_WITHIN_MS;
+  while (Date.now() < until && up.exitCode === null) {
+    if (existsSync(join(data, 'data/console/console.toml'))) {
+      const listen = /http\.listen = "([^"]+)"/.exec(read('console.toml'))?.[1];
+      const well = await fetch(`http://${listen}/readyz`).then((reply) => reply.ok, () => false);
+      if (well) return `http://${listen}`;
+    }
+    await new Promise((done) => setTimeout(done, 250));
+  }
+  throw new Error(`up did not bring its console:\n${readFileSync(log, 'utf8').slice(-4000)}`);
+}
+
+let status = 1;
+try {
+  const env = { ...process.env, HOLDFAST_CONSOLE: await address(), HOLDFAST_OPERATOR_TOKEN: read('operator.token'), HOLDFAST_VIEWER_TOKEN: read('viewer.token') };
+  const tests = spawn('npx', ['playwright', 'test', ...rest], { stdio: 'inherit', env });
+  status = await new Promise((done) => tests.on('exit', (code) => done(code ?? 1)));
+} finally {
+  if (up.exitCode === null) up.kill('SIGINT');
+  await ended;
+  if (status === 0) rmSync(data, { recursive: true, force: true });
+  else console.error(`what up said is in ${log}`);
+}
+process.exit(status);
