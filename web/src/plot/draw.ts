@@ -127,6 +127,9 @@ function bands(plot: uPlot, list: Band[]) {
   ctx.restore();
 }
 
+/** With more marks than this their lines would hide the plot: only the heads stay, and a short stem. */
+const MOST_LINES = 12;
+
 function flags(plot: uPlot, list: Flag[]) {
   if (!list.length) return;
   const { ctx, bbox } = plot;
@@ -143,7 +146,7 @@ function flags(plot: uPlot, list: Flag[]) {
     ctx.setLineDash([3 * dot, 3 * dot]);
     ctx.beginPath();
     ctx.moveTo(x, bbox.top);
-    ctx.lineTo(x, bbox.top + bbox.height);
+    ctx.lineTo(x, bbox.top + (list.length > MOST_LINES ? 10 * dot : bbox.height));
     ctx.stroke();
     ctx.beginPath();
     // A triangle is an alarm, a disc an event.
