@@ -4,7 +4,7 @@
 //! file and has no dot is a place within the page, which the page itself knows.
 
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH};
-use axum::http::{HeaderMap, StatusCode, Uri};
+use axum::http::{HeaderMap, Method, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use sha2::{Digest as _, Sha256};
 use std::sync::LazyLock;
@@ -25,13 +25,14 @@ static TAGS: LazyLock<Vec<String>> = LazyLock::new(|| {
 const PAGE: &str = "index.html";
 
 /// The file of a path, or the page.
-pub(crate) async fn serve(uri: Uri, headers: HeaderMap) -> Response {
+pub(crate) async fn serve(method: Method, uri: Uri, headers: HeaderMap) -> Response {
     let path = uri.path().trim_start_matches('/');
+    let reads = matches!(method, Method::GET | Method::HEAD);
     let found = find(path).or_else(|| {
         let place = !path.starts_with("api/") && !path.contains('.');
         place.then(|| find(PAGE)).flatten()
     });
-    let Some(index) = found else {
+    let Some(index) = found.filter(|_| reads) else {
         let message = "there is no such file or route";
         return api::Refused::new(StatusCode::NOT_FOUND, "not_found", message).into_response();
     };

@@ -14,6 +14,7 @@ mod dead_letters;
 mod ledger;
 mod limits;
 mod matrix;
+mod operate;
 mod outage;
 mod query;
 mod relay;

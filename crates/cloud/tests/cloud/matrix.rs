@@ -23,6 +23,8 @@ enum Case {
     Ledger(&'static str, &'static str),
     /// Takes events: one of the tenant's is refused.
     Takes,
+    /// For operators: about the token's own tenants, whichever they are. What they find there is in `operate`.
+    Operates,
 }
 
 fn case(method: &str, path: &str) -> Option<Case> {
@@ -46,6 +48,14 @@ fn case(method: &str, path: &str) -> Option<Case> {
     let open = ["/metrics", "/healthz", "/readyz", "/api/v1/openapi.json", "/api/docs"];
     match (method, path) {
         ("post", "/api/v1/sync/batches") => Some(Case::Takes),
+        ("post", "/api/v1/relay/redrive" | "/api/v1/dead-letters/replay") => Some(Case::Operates),
+        (
+            "get",
+            "/api/v1/summary"
+            | "/api/v1/relay/dead-letters"
+            | "/api/v1/dead-letters"
+            | "/api/v1/dead-letters/replays/{id}",
+        ) => Some(Case::Operates),
         ("get", "/api/v1/ledger/streams") => Some(Case::Ledger("", "streams")),
         ("get", "/api/v1/ledger/blocks") => Some(Case::Ledger("place", "blocks")),
         ("get", "/api/v1/ledger/marks") => Some(Case::Ledger("place&blocks=0", "marks")),
@@ -154,6 +164,7 @@ async fn no_route_shows_a_tenant_to_another() {
                     world.assert_shows_nothing(answer, &what).await;
                 }
                 Case::Takes => takes(&world, path, &strangers).await,
+                Case::Operates => operates(&world, method, path, &strangers).await,
                 Case::Ledger(query, list) => {
                     let place = format!("stream=barn-7&epoch={}", world.epoch);
                     let id: uuid::Uuid = world.event.parse().unwrap();
@@ -171,6 +182,26 @@ async fn no_route_shows_a_tenant_to_another() {
     // The document has every route: a test beside it says so.
     assert_eq!(seen.len(), ROUTES.len());
     world.site.cloud.stop().await;
+}
+
+async fn operates(world: &World, method: &str, path: &str, strangers: &[(Role, String)]) {
+    let url = format!("http://{}{}", world.site.cloud.http(), path.replace("{id}", "1"));
+    let method: Method = method.to_uppercase().parse().unwrap();
+    let acts = method == Method::POST;
+    let request = || {
+        let body = json!({"tenant_id": world.site.tenant, "dry_run": true});
+        http().request(method.clone(), &url).json(&body)
+    };
+    assert_eq!(request().send().await.unwrap().status(), 401, "{path}");
+    for (role, secret) in strangers {
+        let what = format!("{path} {role}");
+        let answer = request().bearer_auth(secret).send().await.unwrap();
+        let expected = if acts || *role == Role::Edge { 403 } else { 200 };
+        // How a replay goes is for those who may begin one.
+        let expected = if path.contains("{id}") && *role == Role::Viewer { 403 } else { expected };
+        assert_eq!(answer.status(), expected, "{what}");
+        world.assert_shows_nothing(answer, &what).await;
+    }
 }
 
 async fn reads(

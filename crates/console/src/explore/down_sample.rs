@@ -95,8 +95,6 @@ pub(super) fn columns(
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
-
     use proptest::prelude::*;
 
     use super::*;
@@ -143,9 +141,7 @@ mod tests {
         let mut samples: Vec<Sample> = flat.collect();
         samples[654_321].1 = 95.0;
         samples[123_456].1 = -40.0;
-        let asked = Instant::now();
         let kept = reduce(&samples, 0.0, 1_000_000.0, 1_000);
-        assert!(asked.elapsed() < Duration::from_secs(10), "it would hold up everyone");
         assert!(kept.len() <= 2_000);
         assert!(kept.contains(&(654_321.0, 95.0)) && kept.contains(&(123_456.0, -40.0)));
     }

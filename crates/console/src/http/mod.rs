@@ -135,7 +135,7 @@ impl Http {
             .route("/api/v1/openapi.json", get(docs::document))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(ready))
-            .fallback(get(files::serve))
+            .fallback(files::serve)
             .method_not_allowed_fallback(async || {
                 let message = "this route has another method: see /api/v1/openapi.json";
                 Refused::new(StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed", message)

@@ -63,6 +63,10 @@ impl<T> Slot<T> {
 
     fn put(&self, answer: Result<T, Fault>, took: Duration) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        // Others ask it as well: what it said last holds until it has time for us again.
+        if answer.as_ref().is_err_and(Fault::is_busy) && said.presence == Presence::Here {
+            return;
+        }
         let presence = if answer.is_ok() { Presence::Here } else { Presence::Away };
         if said.presence != presence {
             (said.presence, said.since) = (presence, Timestamp::now());

@@ -53,6 +53,15 @@ impl Fault {
         matches!(self, Fault::Refused { status: 404, .. })
     }
 
+    /// Whether it is there, and has no time for us at the moment.
+    pub(crate) fn is_busy(&self) -> bool {
+        match self {
+            Fault::Refused { status: 429, .. } => true,
+            Fault::Refused { status: 503, code, .. } => code == "busy",
+            _ => false,
+        }
+    }
+
     /// What the person who asked is told.
     pub(crate) fn refuse(self, name: &str) -> Refused {
         match self {

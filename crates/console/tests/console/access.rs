@@ -42,9 +42,19 @@ async fn nothing_is_seen_without_a_session_and_nothing_done_by_a_viewer_or_anoth
         let refused = code(viewer.post(path, json!({})).await).await;
         assert_eq!(refused, (403, "forbidden".to_owned()), "{path}");
         // Another page may have the cookie sent along; it cannot say that it is ours.
-        let plain = operator.request(Method::POST, path);
-        let forged = plain.header("sec-fetch-site", "cross-site").body("{}");
-        assert_eq!(code(forged.send().await.unwrap()).await, (403, "csrf".to_owned()), "{path}");
+        for headers in [
+            vec![],
+            vec![("x-holdfast-csrf", "1")],
+            vec![("origin", "http://evil.example")],
+            vec![("x-holdfast-csrf", "1"), ("sec-fetch-site", "cross-site")],
+            vec![("x-holdfast-csrf", "1"), ("origin", "http://evil.example")],
+        ] {
+            let bare = operator.bare(Method::POST, path).body("{}");
+            let forged =
+                headers.into_iter().fold(bare, |one, (name, value)| one.header(name, value));
+            let refused = code(forged.send().await.unwrap()).await;
+            assert_eq!(refused, (403, "csrf".to_owned()), "{path}");
+        }
     }
     let me = viewer.see("/api/v1/me").await;
     assert_eq!((&me["role"], &me["can_act"]), (&json!("viewer"), &json!(false)));

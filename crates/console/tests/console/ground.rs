@@ -225,13 +225,18 @@ async fn enroll(config: &edge::Config, name: &'static str, tenant: TenantId) -> 
 }
 
 impl Browser {
-    /// A request as the page sends it.
-    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
-        let request = self.client.request(method.clone(), format!("{}{path}", self.base));
-        let request = match &self.cookie {
+    /// A request with the cookie that the browser sends along, and nothing that says where it comes from.
+    pub(crate) fn bare(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.client.request(method, format!("{}{path}", self.base));
+        match &self.cookie {
             Some(cookie) => request.header("cookie", format!("other=1; {cookie}")),
             None => request,
-        };
+        }
+    }
+
+    /// A request as the page sends it.
+    pub(crate) fn request(&self, method: Method, path: &str) -> RequestBuilder {
+        let request = self.bare(method.clone(), path);
         match method {
             Method::GET => request,
             _ => request.header("x-holdfast-csrf", "1").header("sec-fetch-site", "same-origin"),

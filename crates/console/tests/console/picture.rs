@@ -147,10 +147,13 @@ async fn nodes_are_listed_ordered_and_remembered() {
         let refused = operator.get(&format!("/api/v1/nodes?{wrong}")).await;
         assert_eq!(code(refused).await, (400, "malformed".to_owned()), "{wrong}");
     }
-    let page = operator.see("/api/v1/nodes/north/barn-1").await;
+    let page = testkit::eventually(LONG, "it is remembered", async || {
+        let page = operator.see("/api/v1/nodes/north/barn-1").await;
+        (!page["history"]["at"].as_array().unwrap().is_empty()).then_some(page)
+    });
+    let page = page.await.unwrap();
     assert_eq!((&page["received"], &page["epoch"]), (&json!(10), &json!(ground.barn.epoch)));
     assert_eq!(page["node"]["stored"], 10);
-    assert!(!page["history"]["at"].as_array().unwrap().is_empty());
     let history = operator.see("/api/v1/flow/history?seconds=30").await;
     let ticks = history["at"].as_array().unwrap().len();
     assert!(ticks > 0 && ticks <= 30);

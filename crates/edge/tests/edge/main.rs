@@ -4,6 +4,7 @@
 
 mod broker;
 mod cloned;
+mod console;
 mod device;
 mod http;
 mod inference;
