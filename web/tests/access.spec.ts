@@ -33,6 +33,14 @@ test('nothing is wider than a narrow screen', async ({ page }) => {
     const wide = await page.evaluate(() => document.documentElement.scrollWidth);
     expect(wide, view).toBeLessThanOrEqual(390);
   }
+  for (const [list, first] of [['nodes', 'tr.node a'], ['sessions', 'tr[data-session] a']] as const) {
+    if (!(await views(page)).includes(list)) continue;
+    await open(page, list);
+    if ((await page.locator(first).count()) === 0) continue;
+    await page.locator(first).first().click();
+    await expect(page.locator('#main dl').first()).toBeVisible();
+    expect(await page.evaluate(() => document.documentElement.scrollWidth), `one of ${list}`).toBeLessThanOrEqual(390);
+  }
   await page.getByRole('button', { name: 'More' }).click();
   await page.getByRole('dialog').getByRole('link', { name: /^Conservation/ }).click();
   await expect(page.locator('#main h1')).toHaveText('Conservation');
