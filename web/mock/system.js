@@ -13,7 +13,8 @@ export class System {
     this.history = new Map();
     this.at = [];
     this.changed = new Set();
-    this.sites = SITES.slice(0, sites).map((name) => ({
+    const names = Array.from({ length: sites }, (_, i) => SITES[i] ?? `farm-${i + 1}`);
+    this.sites = names.map((name) => ({
       name, uplinkCut: false, outbox: 3, oldestSince: null, away: false, inRate: 0, outRate: 0, nodeRate: 0, linkSince: now - 86_400_000 * 3, nodesSince: now - 86_400_000 * 9, dead: 0,
     }));
     this.nodes = [];
@@ -128,12 +129,12 @@ export class System {
       const allCut = cut === nodes.length;
       lanes.push({ id: site.name, name: site.name, kind: 'site' });
       const bad = held - silent * 120;
-      stages.push({ id: `node:${site.name}`, kind: 'node', lane: site.name, name: 'Nodes', state: bad > nodes.length * 8 ? 'waiting' : 'ok', rate_per_s: rate, held, oldest_age_s: held ? Math.round(worst) || 1 : null, detail: `${nodes.length - silent - cut} of ${nodes.length} online` });
+      stages.push({ id: `node:${site.name}`, kind: 'node', lane: site.name, name: site.name, state: bad > nodes.length * 8 ? 'waiting' : 'ok', rate_per_s: rate, held, oldest_age_s: held ? Math.round(worst) || 1 : null, detail: `${nodes.length - silent - cut} of ${nodes.length} online` });
       links.push({ id: `nodes:${site.name}`, from: `node:${site.name}`, to: `edge:${site.name}`, state: allCut ? 'down' : cut ? 'degraded' : 'up', rate_per_s: arrive, breaker: null, held, drain_estimate_s: bad > nodes.length * 8 && !cut ? Math.ceil(bad / Math.max(1, rate * 2.5)) : null, since: iso(site.nodesSince), cuttable: true, cut: allCut });
       const age = site.oldestSince ? Math.round((this.now - site.oldestSince) / 1000) : site.outbox ? 1 : null;
       const open = site.uplinkCut;
-      stages.push({ id: `edge:${site.name}`, kind: 'edge', lane: site.name, name: 'Edge', state: site.outbox > 20 ? 'waiting' : 'ok', rate_per_s: arrive, held: site.outbox, oldest_age_s: age, detail: open ? 'outbox grows, the cloud cannot be reached' : 'outbox moves' });
-      links.push({ id: `uplink:${site.name}`, from: `edge:${site.name}`, to: 'cloud', state: open ? 'down' : 'up', rate_per_s: round(site.outRate), breaker: open ? (this.ticks % 12 < 2 ? 'half_open' : 'open') : 'closed', held: site.outbox, drain_estimate_s: !open && site.outbox > 20 ? Math.ceil(site.outbox / Math.max(1, site.inRate * 3)) : null, since: iso(site.linkSince), cuttable: true, cut: open });
+      stages.push({ id: `edge:${site.name}`, kind: 'edge', lane: site.name, name: site.name, state: open && site.outbox > 60 ? 'broken' : site.outbox > 20 ? 'waiting' : 'ok', rate_per_s: arrive, held: site.outbox, oldest_age_s: age, detail: open ? 'outbox grows, the cloud cannot be reached' : 'outbox moves' });
+      links.push({ id: `uplink:${site.name}`, from: `edge:${site.name}`, to: 'cloud', state: open ? (this.now - site.linkSince > 4000 ? 'down' : 'degraded') : 'up', rate_per_s: round(site.outRate), breaker: open ? (this.ticks % 12 < 2 ? 'half_open' : 'open') : 'closed', held: site.outbox, drain_estimate_s: !open && site.outbox > 20 ? Math.ceil(site.outbox / Math.max(1, site.inRate * 3)) : null, since: iso(site.linkSince), cuttable: true, cut: open });
     }
     lanes.push({ id: 'PLANT01', name: 'PLANT01', kind: 'plant' });
     stages.push({ id: 'historian', kind: 'store', lane: 'PLANT01', name: 'Historian', state: 'ok', rate_per_s: round(this.plant.rate), held: this.plant.held, oldest_age_s: null, detail: '3 nodes, 2 partitions assigned' });

@@ -7,6 +7,9 @@ import { session } from './session.svelte';
 const STALE_AFTER_MS = 4_000;
 const LONGEST_PAUSE_MS = 15_000;
 const TICKS_KEPT = 600;
+/** Ten minutes on the width of a card move by less than a pixel a second: with many cards their lines are drawn less often. */
+const MANY_TRACKS = 40;
+const MANY_EVERY = 5;
 
 export interface Track {
   rate: (number | null)[];
@@ -30,6 +33,7 @@ class Live {
   #clock: ReturnType<typeof setInterval> | undefined;
   #onNodes = new Set<OnNodes>();
   #openedAt = 0;
+  #kept = new Map<string, Track>();
 
   start() {
     this.stop();
@@ -46,6 +50,7 @@ class Live {
     this.picture = null;
     this.heardAt = null;
     this.tracks = new Map();
+    this.#kept = new Map();
   }
 
   /** Calls back for every change of nodes until the returned function is called. */
@@ -102,19 +107,28 @@ class Live {
     if (repeated) return;
     const next = new Map<string, Track>();
     for (const one of [...picture.flow.stages, ...picture.flow.links]) {
-      const old = this.tracks.get(one.id);
-      next.set(one.id, {
-        rate: [...(old?.rate ?? []), one.rate_per_s].slice(-TICKS_KEPT),
-        held: [...(old?.held ?? []), one.held].slice(-TICKS_KEPT),
-      });
+      const track = this.#kept.get(one.id) ?? { rate: [], held: [] };
+      track.rate.push(one.rate_per_s);
+      track.held.push(one.held);
+      if (track.rate.length > TICKS_KEPT) {
+        track.rate.shift();
+        track.held.shift();
+      }
+      next.set(one.id, track);
     }
-    this.tracks = next;
+    this.#kept = next;
+    if (next.size <= MANY_TRACKS || picture.tick % MANY_EVERY === 0) this.#draw();
+  }
+
+  #draw() {
+    this.tracks = new Map([...this.#kept].map(([id, track]) => [id, { rate: [...track.rate], held: [...track.held] }]));
   }
 
   async #history() {
     try {
       const history = await get<FlowHistory>('/api/v1/flow/history', { seconds: TICKS_KEPT });
-      this.tracks = new Map(history.series.map((one) => [one.id, { rate: one.rate_per_s, held: one.held }]));
+      this.#kept = new Map(history.series.map((one) => [one.id, { rate: one.rate_per_s, held: one.held }]));
+      this.#draw();
     } catch {
       // Without its past the picture still moves: the lines grow from now.
     }

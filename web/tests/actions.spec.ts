@@ -9,6 +9,7 @@ function heldAt(page: Page, stage: string) {
 }
 
 test('a link is cut: the hole is seen, the backlog rises; it is restored and drains', async ({ page }) => {
+  test.setTimeout(240_000);
   await signIn(page);
   const lane = page.locator('article.lane').first();
   const link = lane.locator('[data-link^="uplink:"]');
@@ -24,11 +25,12 @@ test('a link is cut: the hole is seen, the backlog rises; it is restored and dra
   await expect.poll(held, { timeout: 40_000 }).toBeGreaterThan(before + 20);
   const most = await held();
   await link.getByRole('button', { name: /^Restore/ }).click();
-  await expect(link).toHaveAttribute('data-state', 'up');
+  await expect(link).toHaveAttribute('data-state', 'up', { timeout: 60_000 });
   await expect.poll(held, { timeout: 60_000 }).toBeLessThan(most / 2);
 });
 
 test('one node’s cable is cut and restored on its own page', async ({ page }) => {
+  test.setTimeout(180_000);
   await signIn(page);
   await open(page, 'nodes');
   await page.locator('tr.node a').first().click();

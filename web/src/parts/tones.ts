@@ -3,7 +3,7 @@ import type { Alarm, Link, NodeRow, Queue, Stage, StreamRow } from '../api/types
 import type { Tone } from './Mark.svelte';
 
 export const stageTone: Record<Stage['state'], Tone> = { ok: 'ok', waiting: 'held', broken: 'bad', unknown: 'unknown' };
-export const stageWord: Record<Stage['state'], string> = { ok: 'Moving', waiting: 'Waits', broken: 'Broken', unknown: 'Not known' };
+export const stageWord: Record<Stage['state'], string> = { ok: 'Moving', waiting: 'Waits', broken: 'Cannot send', unknown: 'Not known' };
 export const linkTone: Record<Link['state'], Tone> = { up: 'ok', down: 'bad', degraded: 'held', unknown: 'unknown' };
 export const queueTone: Record<Queue['state'], Tone> = stageTone;
 export const livenessTone: Record<NodeRow['liveness'], Tone> = { online: 'ok', late: 'held', offline: 'bad', never: 'unknown', unknown: 'unknown' };
