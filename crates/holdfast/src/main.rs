@@ -10,9 +10,11 @@ mod cloud;
 mod config;
 mod console;
 mod dlq;
+mod doctor;
 mod edge;
 mod link;
 mod log;
+mod manual;
 mod otlp;
 mod outbox;
 mod output;
@@ -22,6 +24,7 @@ mod schedule;
 mod shutdown;
 mod sim;
 mod size;
+mod status;
 mod table;
 mod up;
 mod user;
@@ -30,13 +33,14 @@ mod where_is;
 
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 
 /// Carries every reading from a field node to a central store, and can account for each one.
 #[derive(Debug, Parser)]
 #[command(name = "holdfast", version, propagate_version = true, arg_required_else_help = true)]
 #[command(after_help = "Examples:
   holdfast up                                   run everything here, with simulated barns
+  holdfast status                               the whole of it on one screen
   holdfast link cut barn-1                      pull the plug of one of them
   holdfast edge run --config edge.toml          the site's ingress, against your own Postgres and broker
   holdfast edge nodes                           which nodes are there, and how they are doing")]
@@ -52,6 +56,10 @@ struct Cli {
 enum Command {
     /// Run the whole product on this machine: Postgres, broker, edge, simulated nodes.
     Up(up::Args),
+    /// The whole system on one screen, and what of it needs a person.
+    Status(status::Args),
+    /// Check an installation: what is wrong, and what to do.
+    Doctor(doctor::Args),
     /// Cut or restore the link of a node that `up` runs.
     Link(link::Args),
     /// The site: take in what nodes send, know the nodes.
@@ -99,6 +107,10 @@ enum Command {
     /// Simulated devices, for trying things out.
     #[command(subcommand)]
     Sim(sim::Command),
+    /// What a shell needs to complete commands.
+    Completions(manual::CompletionsArgs),
+    /// The manual: man pages, or one Markdown page.
+    Manual(manual::ManualArgs),
 }
 
 fn main() -> ExitCode {
@@ -123,6 +135,8 @@ fn main() -> ExitCode {
 async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Up(args) => Box::pin(up::run(args)).await,
+        Command::Status(args) => Box::pin(status::run(args)).await,
+        Command::Doctor(args) => Box::pin(doctor::run(args)).await,
         Command::Link(args) => link::run(args).await,
         Command::Edge(command) => Box::pin(edge::run(command)).await,
         Command::Cloud(command) => Box::pin(cloud::run(command)).await,
@@ -140,5 +154,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Config(command) => config::run(command),
         Command::Size(args) => size::run(args),
         Command::Sim(command) => sim::run(command).await,
+        Command::Completions(args) => manual::completions(&args, Cli::command()),
+        Command::Manual(args) => manual::run(&args, Cli::command()),
     }
 }

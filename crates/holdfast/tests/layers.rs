@@ -34,8 +34,8 @@ const MAY_USE: &[(&str, &[&str])] = &[
     (
         "holdfast",
         &[
-            "api", "event", "settings", "pg", "rig", "node", "edge", "cloud", "bus", "objects",
-            "scada", "schedule", "console",
+            "api", "event", "settings", "mqtt", "pg", "rig", "node", "edge", "cloud", "bus",
+            "objects", "scada", "schedule", "console",
         ],
     ),
     (
