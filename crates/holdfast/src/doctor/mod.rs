@@ -40,7 +40,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    places: places::Args,
+    places: places::PlaceArgs,
 }
 
 /// What can be checked.

@@ -46,7 +46,7 @@ pub(crate) struct Args {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    places: places::Args,
+    places: places::PlaceArgs,
 }
 
 /// Looks, once or until Ctrl-C.

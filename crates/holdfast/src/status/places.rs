@@ -12,7 +12,7 @@ const MAX_NODES: usize = 200;
 
 /// Where to look for configurations.
 #[derive(Debug, Clone, clap::Args)]
-pub(crate) struct Args {
+pub(crate) struct PlaceArgs {
     /// A configuration; every section it has is used. May be given several times. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Vec<PathBuf>,
@@ -63,7 +63,7 @@ type Environment = fn(&str) -> Option<String>;
 
 impl Places {
     /// Finds them. A section that cannot be used is remembered; a file that cannot be read is an error.
-    pub(crate) fn find(args: &Args) -> anyhow::Result<Places> {
+    pub(crate) fn find(args: &PlaceArgs) -> anyhow::Result<Places> {
         if let Some(folder) = &args.data {
             return Places::in_folder(folder);
         }
