@@ -79,7 +79,9 @@ fn list(text: &mut String, arguments: &[&Arg]) {
             false => Vec::new(),
         };
         if !words.is_empty() {
-            let _ = write!(meaning, " One of `{}`.", words.join("`, `"));
+            // The derive takes the full stop off a line of help.
+            let stop = if meaning.ends_with(['.', '!', '?']) { "" } else { "." };
+            let _ = write!(meaning, "{stop} One of `{}`.", words.join("`, `"));
         }
         let defaults: Vec<_> =
             arg.get_default_values().iter().map(|value| value.to_string_lossy()).collect();

@@ -9,6 +9,8 @@ use crate::table::{self, grouped, span};
 
 /// The most nodes on the screen, the worst first; the rest is a number.
 const SHOWN_NODES: usize = 30;
+/// What waits for less is on its way.
+const PASSING_SECONDS: i64 = 15;
 
 /// Everything.
 pub(super) fn screen(view: &View) -> String {
@@ -159,7 +161,9 @@ fn outbox(outbox: &Outbox, now: Timestamp) -> String {
         _ => "link down".to_owned(),
     });
     words.extend(outbox.oldest_at.map(|at| format!("oldest {}", age(now, at))));
-    if outbox.waiting > 0 {
+    let waited = outbox.oldest_at.map_or(0, |at| now.duration_since(at).as_secs());
+    // What is only passing through has no trend worth a word.
+    if waited >= PASSING_SECONDS {
         words.push(match outbox.drain_seconds {
             None => "not shrinking".to_owned(),
             Some(seconds) => format!("gone in about {}", whole(seconds)),
