@@ -10,6 +10,8 @@ mod nodes;
 mod poll;
 mod serve;
 mod shapes;
+#[cfg(test)]
+mod tests;
 mod tick;
 
 pub(crate) use board::{Board, Snapshot};

@@ -61,7 +61,7 @@ impl<T> Slot<T> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    fn put(&self, answer: Result<T, Fault>, took: Duration) {
+    pub(super) fn put(&self, answer: Result<T, Fault>, took: Duration) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         // Others ask it as well: what it said last holds until it has time for us again.
         if answer.as_ref().is_err_and(Fault::is_busy) && said.presence == Presence::Here {
@@ -197,13 +197,13 @@ async fn rest<T>(slot: &Slot<T>, answer: Result<T, Fault>, asked: Instant, every
 }
 
 #[derive(Debug, Default)]
-struct SiteMeters {
+pub(super) struct SiteMeters {
     nodes: HashMap<String, Meter>,
     tenants: BTreeMap<Uuid, (Meter, Meter)>,
 }
 
 impl SiteMeters {
-    fn look(&mut self, facts: SiteFacts, now: Instant) -> SiteSeen {
+    pub(super) fn look(&mut self, facts: SiteFacts, now: Instant) -> SiteSeen {
         let mut facts = facts;
         facts.nodes.truncate(MAX_NODES);
         let known: std::collections::HashSet<&str> =
