@@ -1,6 +1,8 @@
 // What is pure is tested without a browser.
 import { expect, test } from '@playwright/test';
 import { bytes, brief, percent, rate, span } from '../src/format';
+import type { Link, Stage } from '../src/api/types';
+import { shape, verdict } from '../src/views/flow/verdict';
 import { CLOSEST_S, FURTHEST_S, move, pinch, width, zoom, type Range } from '../src/plot/range';
 
 /** A thousand ranges and shares from a fixed seed. */
@@ -49,4 +51,20 @@ test('numbers and times look as documented', () => {
   expect([999, 1_500, 2.4e9].map(bytes)).toEqual(['999 B', '1.5 kB', '2.4 GB']);
   expect([percent(1, 2), percent(999_999, 1_000_000), percent(1, 1e6), percent(1, 0)]).toEqual(['50 %', '>99.9 %', '<0.1 %', '–']);
   expect([9_999, 10_000, 2_400_000, 7.1e9].map(brief)).toEqual(['9,999', '10.0 k', '2.4 M', '7.1 G']);
+});
+
+test('a lane says the worst of what it has', () => {
+  const link = { id: 'uplink:a', from: 'edge:a', to: 'cloud', state: 'up', rate_per_s: 3, breaker: 'closed', held: 0, drain_estimate_s: null, since: null, cuttable: true, cut: false } satisfies Link;
+  const stage = { id: 'edge:a', kind: 'edge', lane: 'a', name: 'a', state: 'ok', rate_per_s: 3, held: 0, oldest_age_s: null, detail: '' } satisfies Stage;
+  expect(verdict([stage], [link]).text).toBe('Moving');
+  expect(verdict([stage], [{ ...link, drain_estimate_s: 1 }]).text).toBe('Moving');
+  expect(verdict([stage], [{ ...link, drain_estimate_s: 40 }]).text).toBe('Draining');
+  expect(verdict([stage], [{ ...link, state: 'unknown' }]).text).toBe('Not known');
+  expect(verdict([{ ...stage, state: 'waiting' }], [link]).text).toBe('Data waits');
+  expect(verdict([stage], [{ ...link, state: 'degraded', breaker: 'half_open' }]).text).toBe('Trying again');
+  expect(verdict([{ ...stage, state: 'broken' }], [link]).text).toBe('Cannot send');
+  expect(verdict([{ ...stage, state: 'broken' }], [{ ...link, state: 'down' }]).text).toBe('A link is down');
+  // Cut by a person counts at once, whatever the tiers have noticed.
+  expect(verdict([stage], [{ ...link, cut: true }]).text).toBe('Cut by a person');
+  expect(shape({ ...link, cut: true })).toBe('down');
 });
