@@ -4,11 +4,7 @@
 //! have every text that follows `#=> `. The page says "soon" and "after a few seconds"; here a block is run again until it is so, up to
 //! a limit. A block may therefore do no harm when it is done twice.
 
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
