@@ -54,7 +54,7 @@ fn outbox(tenants: &[Uuid], paused: bool) -> OutboxFacts {
 
 /// A site of so many nodes, every tenth of another tenant.
 fn facts(count: usize, tenants: &[Uuid; 2], stored: u64, paused: bool) -> SiteFacts {
-    let tenant = |number: usize| tenants[usize::from(number % 10 == 0)];
+    let tenant = |number: usize| tenants[usize::from(number.is_multiple_of(10))];
     let nodes = (1..=count).map(|number| node(number, tenant(number), stored)).collect();
     SiteFacts { nodes, outbox: Some(outbox(tenants, paused)) }
 }
