@@ -30,7 +30,8 @@ export function decimal(value: number | null | undefined, digits = 2): string {
 }
 
 export function weight(kg: number | null | undefined): string {
-  return kg == null ? '–' : `${kg.toFixed(1)} kg`;
+  // A hen is weighed to the gram, a pig to a tenth of a kilogram.
+  return kg == null ? '–' : `${kg.toFixed(Math.abs(kg) < 10 ? 3 : 1)} kg`;
 }
 
 export function bytes(value: number | null | undefined): string {

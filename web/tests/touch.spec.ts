@@ -5,6 +5,8 @@ test.use({ hasTouch: true, viewport: { width: 390, height: 844 } });
 test('a plot is zoomed with two fingers and moved with one, and the page still scrolls', async ({ page }) => {
   await signIn(page);
   await open(page, 'explore');
+  await expect(page.locator('.chip')).toHaveCount(1);
+  await page.getByRole('button', { name: '6 h', exact: true }).click();
   await expect(page.locator('.about')).toContainText('6 h shown');
   const box = (await page.locator('.u-over').boundingBox())!;
   const hand = await page.context().newCDPSession(page);

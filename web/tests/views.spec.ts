@@ -112,7 +112,10 @@ test('explore: several series, zoom by wheel, keys and buttons, gaps and marks i
   await page.locator('.plot[role="application"]').focus();
   await page.keyboard.press('-');
   await expect.poll(shown).not.toBe(zoomed);
-  await page.keyboard.press('.');
+  await page.getByRole('button', { name: '10 min', exact: true }).click();
+  await expect(about).toContainText(/10 min shown: \d/);
+  await page.locator('.plot[role="application"]').focus();
+  await page.keyboard.press(',');
   await expect(page.locator('[aria-live="polite"]').filter({ hasText: ':' })).not.toBeEmpty();
   const csv = await page.getByRole('link', { name: 'CSV' }).evaluate(async (link: HTMLAnchorElement) => (await fetch(link.href)).text());
   expect(csv).toMatch(/^series,at,value,quality\n/);

@@ -68,7 +68,9 @@ function room(low: number | null, high: number | null, zero: boolean): [number, 
 /** Single readings are seen as points only when there is room for them. */
 function sparse(plot: uPlot): boolean {
   const xs = plot.data[0];
-  return xs.length > 0 && plot.bbox.width / xs.length > 14 * devicePixelRatio;
+  if (xs.length < 2) return xs.length === 1;
+  const apart = (plot.valToPos(xs[xs.length - 1]!, 'x') - plot.valToPos(xs[0]!, 'x')) / (xs.length - 1);
+  return apart > 14;
 }
 
 /** The reading next to the cursor: series that were put together have holes where only another has a value. */
