@@ -36,7 +36,9 @@ test('one node’s cable is cut and restored on its own page', async ({ page }) 
   await page.locator('tr.node a').first().click();
   const cut = page.getByRole('button', { name: 'Cut its cable' });
   await expect(page.locator('dl.facts')).toBeVisible();
-  test.skip((await cut.count()) === 0, 'cables can be cut in up only');
+  const restore = page.getByRole('button', { name: 'Restore its cable' });
+  test.skip((await cut.or(restore).count()) === 0, 'cables can be cut in up only');
+  if (await restore.isVisible()) await restore.click();
   await cut.click();
   await expect(page.getByRole('button', { name: 'Restore its cable' })).toBeVisible();
   // What it holds is not known while it cannot say so; that nothing comes from it is.

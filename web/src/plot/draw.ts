@@ -140,9 +140,12 @@ function flags(plot: uPlot, list: Flag[]) {
   ctx.beginPath();
   ctx.rect(bbox.left, bbox.top - 14 * dot, bbox.width, bbox.height + 14 * dot);
   ctx.clip();
-  for (const flag of list) {
+  // Heads that would lie on each other are one; alarms are drawn last and stay on top.
+  const drawn = { alarm: -Infinity, event: -Infinity };
+  for (const flag of [...list].sort((a, b) => (a.kind === b.kind ? a.at - b.at : a.kind === 'event' ? -1 : 1))) {
     const x = plot.valToPos(flag.at, 'x', true);
-    if (x < bbox.left || x > bbox.left + bbox.width) continue;
+    if (x < bbox.left || x > bbox.left + bbox.width || x - drawn[flag.kind] < 9 * dot) continue;
+    drawn[flag.kind] = x;
     ctx.strokeStyle = ctx.fillStyle = token(flag.kind === 'alarm' ? '--bad' : '--info');
     ctx.lineWidth = dot;
     ctx.setLineDash([3 * dot, 3 * dot]);
