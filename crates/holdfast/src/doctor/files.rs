@@ -65,6 +65,7 @@ fn unknown_sections(file: &Path) -> Vec<String> {
         ::scada::historian::config::SECTION,
         ::scada::producer::config::SECTION,
         ::schedule::config::SECTION,
+        ::console::config::SECTION,
         #[cfg(feature = "kafka")]
         crate::scada::ADMIN_SECTION,
     ];

@@ -56,6 +56,8 @@ enum Role {
     Scada,
     /// Captured schedules.
     Schedule,
+    /// The operator's page.
+    Console,
 }
 
 /// Checks, one after the other in the table, side by side in time.
@@ -136,6 +138,9 @@ async fn examine(args: &Args, mut places: Places) -> Vec<Check> {
     if !wanted(Role::Schedule) {
         places.schedule = None;
     }
+    if !wanted(Role::Console) {
+        places.console = None;
+    }
     let mut checks = Checks::default();
     let refused = files::configuration(&places, args.role.map(sections));
     checks.add("all", "configuration", async move { refused });
@@ -148,6 +153,7 @@ async fn examine(args: &Args, mut places: Places) -> Vec<Check> {
     nodes(&places, &mut checks);
     scada(&places, &mut checks);
     schedule(&places, &mut checks);
+    console(&places, &mut checks);
     checks.add("all", "bus", async move { reach::buses(&places).await });
     checks.done().await
 }
@@ -160,6 +166,7 @@ fn sections(role: Role) -> &'static [&'static str] {
         Role::Node => &[::node::SECTION],
         Role::Scada => &[::scada::producer::config::SECTION, ::scada::historian::config::SECTION],
         Role::Schedule => &[::schedule::config::SECTION],
+        Role::Console => &[::console::config::SECTION],
     }
 }
 
@@ -252,6 +259,18 @@ fn schedule(places: &Places, checks: &mut Checks) {
                     vec![Check::fail(role, "object store", error.to_string(), "see schedule.store")]
                 }
             }
+        });
+    }
+}
+
+fn console(places: &Places, checks: &mut Checks) {
+    let Some(found) = &places.console else { return };
+    let (role, config) = ("console", &found.config);
+    checks.add(role, "port", machine::port(role, config.listen));
+    for place in config.sites.iter().chain(&config.cloud).chain(&config.historian) {
+        let url = place.url.trim_end_matches('/').to_owned();
+        checks.add(role, "upstream", async move {
+            vec![reach::http(role, "upstream", &url, None).await]
         });
     }
 }

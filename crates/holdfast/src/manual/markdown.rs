@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// What stands above the commands. The exit codes are said here and nowhere else.
+/// What stands above the commands. The exit codes of every command are said here; what a supervisor makes of them is in the operations guide.
 const HEAD: &str = "# The command line
 
 This page is printed by `holdfast manual --markdown`; a test keeps it so.
@@ -18,6 +18,7 @@ This page is printed by `holdfast manual --markdown`; a test keeps it so.
 | 2 | The command line is wrong: an unknown command or option, a value outside its grammar. Nothing was done. |
 
 Results go to standard output, logs and errors to standard error. With `--json` standard output has JSON and nothing else, also when the code is 1.
+[Exit codes in operation](../operations/exit-codes.md) says what they mean of roles under systemd.
 
 ## Options of every command
 

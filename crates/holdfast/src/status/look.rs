@@ -95,6 +95,9 @@ async fn roles(places: &Places) -> Vec<Part> {
     if let Some(found) = &places.schedule {
         add("schedule intake", found.config.listen, "schedule serve", found.option());
     }
+    if let Some(found) = &places.console {
+        add("console", found.config.listen, "console run", found.option());
+    }
     let in_up = places.folder.is_some();
     let mut set = JoinSet::new();
     for (order, (name, listen, next)) in asked.into_iter().enumerate() {

@@ -56,6 +56,7 @@ pub(crate) struct Places {
     pub(crate) producer: Option<Found<scada::producer::Config>>,
     pub(crate) historian: Option<Found<scada::historian::Config>>,
     pub(crate) schedule: Option<Found<schedule::Config>>,
+    pub(crate) console: Option<Found<console::Config>>,
     pub(crate) refused: Vec<Refused>,
 }
 
@@ -91,14 +92,20 @@ impl Places {
             self.producer.is_some(),
             self.historian.is_some(),
             self.schedule.is_some(),
+            self.console.is_some(),
         ];
         self.nodes.is_empty() && self.refused.is_empty() && !parts.contains(&true)
     }
 
     fn in_folder(folder: &Path) -> anyhow::Result<Places> {
         let mut places = Places { folder: Some(folder.to_owned()), ..Places::default() };
-        let files =
-            ["edge/edge.toml", "cloud/cloud.toml", "scada/scada.toml", "schedule/schedule.toml"];
+        let files = [
+            "edge/edge.toml",
+            "cloud/cloud.toml",
+            "scada/scada.toml",
+            "schedule/schedule.toml",
+            "console/console.toml",
+        ];
         let there: Vec<PathBuf> =
             files.iter().map(|file| folder.join(file)).filter(|file| file.exists()).collect();
         anyhow::ensure!(
@@ -152,6 +159,10 @@ impl Places {
             let loaded = schedule::Config::load(Some(file), env);
             self.schedule = found(schedule::config::SECTION, file, loaded, refused);
         }
+        if has(console::config::SECTION) {
+            let loaded = console::Config::load(Some(file), env);
+            self.console = found(console::config::SECTION, file, loaded, refused);
+        }
         Ok(())
     }
 
@@ -177,6 +188,9 @@ impl Places {
         }
         if self.schedule.is_none() && free(schedule::config::SECTION) {
             self.schedule = alone(schedule::Config::load(None, environment));
+        }
+        if self.console.is_none() && free(console::config::SECTION) {
+            self.console = alone(console::Config::load(None, environment));
         }
     }
 }
