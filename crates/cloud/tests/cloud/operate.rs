@@ -4,7 +4,6 @@ use cloud::tokens::{Role, Tenants};
 use event::id::{Epoch, TenantId};
 use reqwest::Method;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use crate::site::{Site, batch, http, placed, token};
 
@@ -103,8 +102,7 @@ async fn a_token_sees_and_moves_its_own_tenants_dead_letters_alone() {
     let audited: i64 = client.query_one(audited, &[]).await.unwrap().get(0);
     assert_eq!(audited, 4, "what was done, and what was only asked about");
     let untouched = "SELECT count(*) FROM relay_outbox WHERE tenant_id = $1 AND status = 'dlq'";
-    let untouched: i64 =
-        client.query_one(untouched, &[&Uuid::from(theirs.uuid())]).await.unwrap().get(0);
+    let untouched: i64 = client.query_one(untouched, &[&theirs.uuid()]).await.unwrap().get(0);
     assert_eq!(untouched, 5);
     site.cloud.stop().await;
 }

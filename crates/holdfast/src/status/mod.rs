@@ -53,7 +53,7 @@ pub(crate) struct Args {
 pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let places = Places::find(&args.places)?;
     let mut away = Away::default();
-    let mut view = away.remember(look::look(&places).await);
+    let mut view = away.remember(Box::pin(look::look(&places)).await);
     print(&args, &view)?;
     if let Some(seconds) = args.watch {
         let mut stop = std::pin::pin!(crate::shutdown::requested()?);
@@ -65,7 +65,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 _ = ticks.tick() => {}
                 () = &mut stop => break,
             }
-            view = away.remember(look::look(&places).await);
+            view = away.remember(Box::pin(look::look(&places)).await);
             print(&args, &view)?;
         }
     }

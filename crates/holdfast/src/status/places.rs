@@ -72,7 +72,7 @@ impl Places {
         for file in &args.config {
             places.read(file, environment)?;
         }
-        places.from_environment();
+        places.take_environment();
         if places.is_empty() && args.config.is_empty() {
             let here = Path::new(DEFAULT_DATA);
             anyhow::ensure!(
@@ -167,7 +167,7 @@ impl Places {
     }
 
     /// Takes the roles that the environment alone configures, where no file did.
-    fn from_environment(&mut self) {
+    fn take_environment(&mut self) {
         let taken = |section: &str| self.refused.iter().any(|one| one.section == section);
         if self.nodes.is_empty() && !taken(node::SECTION) {
             self.nodes.extend(alone(node::Config::load(None, environment).map(|(it, _)| it)));
