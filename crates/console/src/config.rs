@@ -32,7 +32,7 @@ pub const KEYS: &[Key] = &[
         "PEM certificates to trust; Postgres is then reached over TLS only.",
     ),
     Key::new("http.listen", Kind::HostPort, "Where the page and its API are served.")
-        .default("127.0.0.1:8094"),
+        .default("127.0.0.1:8096"),
     Key::new(
         "http.allow_remote",
         Kind::Flag,

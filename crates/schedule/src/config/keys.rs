@@ -143,7 +143,7 @@ pub const KEYS: &[Key] = &[
         "How long a stop waits for sessions and messages under way before it gives them back.",
     )
     .default("10s"),
-    Key::new("http.listen", Kind::HostPort, "Where intake is served.").default("127.0.0.1:8094"),
+    Key::new("http.listen", Kind::HostPort, "Where intake is served.").default("127.0.0.1:8095"),
     Key::new(
         "http.allow_remote",
         Kind::Flag,
