@@ -307,14 +307,17 @@ fn doctor_counts_the_days_of_certificates() {
     let folder = tempfile::tempdir().unwrap();
     let made = holdfast(folder.path(), &["scada", "certs", "--out", "certs", "--days", "10"]);
     assert!(made.status.success(), "{made:?}");
-    let authority = std::fs::read_dir(folder.path().join("certs"))
+    // The days are those of the certificates, and not of the authority that signs them.
+    let ending = std::fs::read_dir(folder.path().join("certs"))
         .unwrap()
         .map(|file| file.unwrap().path())
-        .find(|file| file.file_stem().unwrap() == "ca" && file.extension().unwrap() != "key")
+        .find(|file| {
+            file.file_stem().unwrap() != "ca" && file.extension().is_some_and(|end| end == "pem")
+        })
         .unwrap();
     let garbage = write(folder.path(), "garbage.pem", "no certificate");
     let text = format!(
-        "[node]\nnode_id = \"barn-7\"\nspool.dir = \"spool\"\nmqtt.ca_file = {authority:?}\nmqtt.client_cert = {garbage:?}\n"
+        "[node]\nnode_id = \"barn-7\"\nspool.dir = \"spool\"\nmqtt.ca_file = {ending:?}\nmqtt.client_cert = {garbage:?}\n"
     );
     write(folder.path(), "node.toml", &text);
     let (_, checks) = doctor(folder.path(), &["--config", "node.toml"]);

@@ -1,7 +1,7 @@
 //! Events into their tables, each once.
 //!
 //! The usual batch has nothing that is stored already, so it is COPYed straight into the table, which nothing beats. A row that is there makes
-//! Postgres refuse the copy; it is rolled back to its savepoint and the rows are inserted one by one where they are not there. After that
+//! Postgres refuse the copy; the transaction is begun anew and the rows are inserted one by one where they are not there. After that
 //! the careful way is taken until a batch has met no duplicate, so that a long replay does not pay for both.
 
 use std::collections::HashSet;
@@ -71,23 +71,33 @@ pub(super) struct Inserter {
 }
 
 impl Inserter {
-    /// Inserts what is not there and returns those that were new, in their order. `redelivered` says that some may be there.
-    pub(super) async fn insert<'a>(
+    /// The quick way: all are new, or `None`, and the transaction is of no use any more. `redelivered` says that some may be there.
+    pub(super) async fn copy<'a>(
         &self,
         transaction: &pg::Transaction<'_>,
         records: &'a [Record],
         redelivered: bool,
-    ) -> Result<Vec<&'a Record>, pg::Error> {
-        if !redelivered && !self.careful.load(Ordering::Relaxed) {
-            transaction.batch_execute("SAVEPOINT copied").await?;
-            match copy_all(transaction, records).await {
-                Ok(()) => return Ok(records.iter().collect()),
-                Err(pg::Error::Postgres(error))
-                    if error.code() == Some(&SqlState::UNIQUE_VIOLATION) => {}
-                Err(error) => return Err(error),
-            }
-            transaction.batch_execute("ROLLBACK TO SAVEPOINT copied").await?;
+    ) -> Result<Option<Vec<&'a Record>>, pg::Error> {
+        if redelivered || self.careful.load(Ordering::Relaxed) {
+            return Ok(None);
         }
+        match copy_all(transaction, records).await {
+            Ok(()) => Ok(Some(records.iter().collect())),
+            Err(pg::Error::Postgres(error))
+                if error.code() == Some(&SqlState::UNIQUE_VIOLATION) =>
+            {
+                Ok(None)
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Inserts what is not there and returns those that were new, in their order.
+    pub(super) async fn insert<'a>(
+        &self,
+        transaction: &pg::Transaction<'_>,
+        records: &'a [Record],
+    ) -> Result<Vec<&'a Record>, pg::Error> {
         let new = self.insert_missing(transaction, records).await?;
         self.careful.store(new.len() < records.len(), Ordering::Relaxed);
         Ok(new)

@@ -77,8 +77,16 @@ impl Writer {
     ) -> Result<Stored, pg::Error> {
         let started = Instant::now();
         let mut client = self.pool.get().await?;
-        let transaction = client.transaction().await?;
-        let new = self.inserter.insert(&transaction, records, way.redelivered).await?;
+        let mut transaction = client.transaction().await?;
+        let new = match self.inserter.copy(&transaction, records, way.redelivered).await? {
+            Some(new) => new,
+            None => {
+                // Refused or not even tried: nothing of it is there.
+                transaction.rollback().await?;
+                transaction = client.transaction().await?;
+                self.inserter.insert(&transaction, records).await?
+            }
+        };
         let of_alarms: Vec<&Record> =
             new.iter().copied().filter(|record| record.is(Category::Alarm)).collect();
         let told = alarms::follow(&transaction, &of_alarms, Timestamp::now(), &self.rules).await?;
