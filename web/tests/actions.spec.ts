@@ -1,5 +1,5 @@
 import { check } from './axe';
-import { expect, number, open, signIn, test, views } from './page';
+import { expect, number, open, signIn, test } from './page';
 import type { Page } from '@playwright/test';
 
 /** What the edge of the first site holds, as the picture says. */
@@ -13,7 +13,7 @@ test('a link is cut: the hole is seen, the backlog rises; it is restored and dra
   await signIn(page);
   const lane = page.locator('article.lane').first();
   const link = lane.locator('[data-link^="uplink:"]');
-  test.skip((await link.getByRole('button', { name: /^Cut/ }).count()) === 0, 'links can be cut in up only');
+  await expect(link.getByRole('button', { name: /^Cut/ })).toBeVisible();
   await link.getByRole('button', { name: /^Cut/ }).click();
   await expect(link).toHaveAttribute('data-state', 'down');
   await expect(link.locator('.said')).toContainText('Cut');
@@ -37,7 +37,7 @@ test('one node’s cable is cut and restored on its own page', async ({ page }) 
   const cut = page.getByRole('button', { name: 'Cut its cable' });
   await expect(page.locator('dl.facts')).toBeVisible();
   const restore = page.getByRole('button', { name: 'Restore its cable' });
-  test.skip((await cut.or(restore).count()) === 0, 'cables can be cut in up only');
+  await expect(cut.or(restore)).toBeVisible();
   if (await restore.isVisible()) await restore.click();
   await cut.click();
   await expect(page.getByRole('button', { name: 'Restore its cable' })).toBeVisible();
@@ -58,7 +58,7 @@ test('a dead letter is redriven: a dry run first, then progress, then it is gone
   await open(page, 'queues');
   await expect(page.locator('tr[data-queue]').first()).toBeVisible();
   const group = page.locator('[data-dead] li[data-cause]').first();
-  test.skip((await group.count()) === 0, 'there is no dead letter');
+  await expect(group).toBeVisible();
   const cause = await group.getAttribute('data-cause');
   const before = await page.locator('[data-dead] li[data-cause]').count();
   await group.getByRole('button', { name: /^Redrive/ }).click();
@@ -74,13 +74,13 @@ test('a dead letter is redriven: a dry run first, then progress, then it is gone
 });
 
 test('an alarm is acknowledged, shelved and unshelved', async ({ page }) => {
+  test.setTimeout(300_000);
   await signIn(page);
-  test.skip(!(await views(page)).includes('alarms'), 'this console has no historian');
   await open(page, 'alarms');
   await page.getByRole('link', { name: /^Not acknowledged/ }).click();
   const row = page.locator('tr[data-alarm]').first();
-  await expect(page.locator('tr[data-alarm], .nothing').first()).toBeVisible();
-  test.skip((await row.count()) === 0, 'there is no alarm');
+  // A plant that works raises one every few minutes.
+  await expect(row).toBeVisible({ timeout: 240_000 });
   const id = (await row.getAttribute('data-alarm'))!;
   await row.getByRole('button', { name: /^Acknowledge/ }).click();
   await expect(page.getByRole('status').filter({ hasText: 'acknowledged' }).first()).toBeVisible();

@@ -1,7 +1,7 @@
 //! The command: its protocol, its limits, and that nothing of it goes on.
 
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use schedule::extract::command::Command;
 use schedule::extract::{Blame, Error, Extractor};
@@ -24,15 +24,11 @@ async fn run(script: &str) -> Result<Observation, Error> {
 /// Waits until a process has ended; one that nobody has asked for yet has ended, too.
 async fn gone(pid: &str) {
     let stat = format!("/proc/{pid}/stat");
-    let until = Instant::now() + PATIENCE;
-    loop {
-        match std::fs::read_to_string(&stat) {
-            Err(_) => return,
-            Ok(stat) if stat.contains(") Z ") => return,
-            Ok(_) => assert!(Instant::now() < until, "{pid} still runs"),
-        }
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    testkit::eventually(PATIENCE, "the process has ended", async || {
+        std::fs::read_to_string(&stat).map_or(true, |stat| stat.contains(") Z "))
+    })
+    .await
+    .unwrap();
 }
 
 #[tokio::test]
@@ -93,11 +89,7 @@ async fn one_that_is_given_up_goes_too() {
     let asked = request(folder.path(), &["1"]);
     let running =
         tokio::spawn(async move { shell(&script, PATIENCE).extract(&asked).await.is_ok() });
-    let until = Instant::now() + PATIENCE;
-    while !pids.exists() {
-        assert!(Instant::now() < until, "it did not start");
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    testkit::eventually(PATIENCE, "it has started", async || pids.exists()).await.unwrap();
     running.abort();
     assert!(running.await.unwrap_err().is_cancelled());
     for pid in std::fs::read_to_string(&pids).unwrap().split_whitespace() {
