@@ -26,6 +26,7 @@ const STATUSES: [&str; 9] = ["200", "400", "401", "403", "404", "405", "413", "4
 /// The cloud's counters. Reading one never blocks ingestion.
 pub struct Metrics {
     handle: PrometheusHandle,
+    recorder: PrometheusRecorder,
     requests: BTreeMap<&'static str, Counter>,
     accepted: Counter,
     duplicate: Counter,
@@ -126,7 +127,13 @@ impl Metrics {
             bus: bus::Metrics::new(&recorder),
             relay: Meter::new(&recorder),
             handle: recorder.handle(),
+            recorder,
         }
+    }
+
+    /// Starts what counts by itself, such as a worker of leased work, so that it counts here.
+    pub(crate) fn counting<T>(&self, start: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&self.recorder, start)
     }
 
     /// The text that Prometheus reads.

@@ -163,8 +163,9 @@ impl Edge {
         match config.inference.as_ref().filter(|_| has(Role::Inference)) {
             Some(inference) => {
                 let bucket = config.object_store()?;
-                let evaluator =
-                    Evaluator::start(&config.database, inference, bucket, &config.replica)?;
+                let evaluator = metrics.counting(|| {
+                    Evaluator::start(&config.database, inference, bucket, &config.replica)
+                })?;
                 others.spawn(evaluator.run(stopping.clone()));
             }
             None if has(Role::Inference) => {

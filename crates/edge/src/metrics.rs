@@ -22,6 +22,7 @@ const LATENCY_BUCKETS: [f64; 12] =
 /// The edge's counters. Reading one never blocks ingress.
 pub struct Metrics {
     handle: PrometheusHandle,
+    recorder: PrometheusRecorder,
     messages: BTreeMap<&'static str, Counter>,
     stored: Counter,
     duplicate: Counter,
@@ -153,7 +154,13 @@ impl Metrics {
             media: crate::media::Meter::new(&recorder),
             telemetry: crate::telemetry::Meter::new(&recorder),
             handle: recorder.handle(),
+            recorder,
         }
+    }
+
+    /// Starts what counts by itself, such as a worker of leased work, so that it counts here.
+    pub(crate) fn counting<T>(&self, start: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&self.recorder, start)
     }
 
     /// The text that Prometheus reads.

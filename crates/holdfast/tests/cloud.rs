@@ -174,6 +174,10 @@ async fn a_trace_reaches_the_consumer_and_the_collector_and_no_secret_gets_out()
         shown += &get(path).await.unwrap().1;
     }
     assert!(shown.contains("holdfast_relay_rows_total{what=\"done\"}"), "the relay is counted");
+    for name in ["claimed_total", "claim_seconds_bucket", "breakers_open"] {
+        let name = format!("holdfast_lease_{name}{{queue=");
+        assert!(shown.contains(&name), "the engine counts on the relay's page: {name}");
+    }
     process.term(SOON).await.unwrap();
 
     let log = std::fs::read_to_string(&log).unwrap();

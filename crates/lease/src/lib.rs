@@ -44,6 +44,5 @@ pub use id::RowId;
 pub use lanes::Lane;
 pub use queue::{Batch, Down, Handler, Item, Outcome, Queue, Sent, Verdict};
 pub use statements::{HoldStatements, LaneStatements, RowStatements, Statements};
-pub use store::Stats;
 pub use table::{HANDLER_PANIC, Kind, LEASE_EXPIRED, Lease, MAX_ATTEMPTS, RowLease, Table};
 pub use worker::{BreakerView, Counts, Options, PLANNER, Worker};

@@ -1,15 +1,15 @@
 //! The metrics of a queue: stable names, the queue as their label.
+//!
+//! They go to the recorder that is current where a worker is started; a role that has its own starts its workers
+//! within `metrics::with_local_recorder`.
 
 use std::time::Duration;
 
 use metrics::{Counter, Gauge, Histogram, counter, gauge, histogram};
 
-use crate::store::Stats;
-
 /// The handles, looked up once.
 #[derive(Clone)]
 pub(crate) struct Meter {
-    queue: &'static str,
     pub(crate) claimed: Counter,
     pub(crate) reclaimed: Counter,
     pub(crate) done: Counter,
@@ -23,14 +23,15 @@ pub(crate) struct Meter {
     pub(crate) opened: Counter,
     pub(crate) lanes: Gauge,
     pub(crate) held: Gauge,
+    breakers_open: Gauge,
     claim_seconds: Histogram,
     handle_seconds: Histogram,
 }
 
 impl Meter {
+    /// To be called where the worker is started, so that the recorder is the one meant.
     pub(crate) fn new(queue: &'static str) -> Meter {
         Meter {
-            queue,
             claimed: counter!("holdfast_lease_claimed_total", "queue" => queue),
             reclaimed: counter!("holdfast_lease_reclaimed_total", "queue" => queue),
             done: counter!("holdfast_lease_done_total", "queue" => queue),
@@ -44,6 +45,7 @@ impl Meter {
             opened: counter!("holdfast_lease_breaker_opened_total", "queue" => queue),
             lanes: gauge!("holdfast_lease_lanes", "queue" => queue),
             held: gauge!("holdfast_lease_held_rows", "queue" => queue),
+            breakers_open: gauge!("holdfast_lease_breakers_open", "queue" => queue),
             claim_seconds: histogram!("holdfast_lease_claim_seconds", "queue" => queue),
             handle_seconds: histogram!("holdfast_lease_handle_seconds", "queue" => queue),
         }
@@ -59,19 +61,7 @@ impl Meter {
 
     /// How many breakers are not closed.
     pub(crate) fn open_breakers(&self, open: usize) {
-        gauge!("holdfast_lease_breakers_open", "queue" => self.queue).set(number(open as u64));
-    }
-
-    pub(crate) fn stats(&self, stats: &Stats) {
-        let set = |state: &'static str, rows: u64| {
-            gauge!("holdfast_lease_rows", "queue" => self.queue, "state" => state)
-                .set(number(rows));
-        };
-        set("pending", stats.pending);
-        set("due", stats.due);
-        set("held", stats.held);
-        gauge!("holdfast_lease_oldest_due_seconds", "queue" => self.queue)
-            .set(stats.oldest_due_seconds);
+        self.breakers_open.set(number(open as u64));
     }
 }
 

@@ -72,19 +72,6 @@ pub(crate) struct Fresh {
     pub(crate) lanes: Vec<(Lane, u32, Mark)>,
 }
 
-/// Counts of a queue's unfinished rows.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Stats {
-    /// Rows that wait, due or not.
-    pub pending: u64,
-    /// Rows that wait and are due.
-    pub due: u64,
-    /// Rows that a worker holds.
-    pub held: u64,
-    /// How long the oldest due row has been due, in seconds.
-    pub oldest_due_seconds: f64,
-}
-
 /// Rows looked at in one look for fresh ones.
 const FRESH_ROWS: i64 = 20_000;
 /// How far back a look for fresh rows reaches, because a row's time is that of its transaction's
@@ -416,20 +403,5 @@ impl<T> Queue<T> {
         let client = pool.get().await?;
         let idle = milliseconds(IDLE_LANE);
         Ok(client.execute(&texts.prune, &[&idle, &PRUNED_LANES]).await?)
-    }
-
-    /// Counts the unfinished rows. It reads every one of them: for a gauge every half minute, not
-    /// for every request.
-    pub async fn stats(&self, pool: &Pool) -> Result<Stats, Error> {
-        let client = pool.get().await?;
-        let row = client.query_one(&self.statements.stats, &[]).await?;
-        let stats = Stats {
-            pending: count(row.try_get(0)?),
-            due: count(row.try_get(1)?),
-            held: count(row.try_get(2)?),
-            oldest_due_seconds: row.try_get(3)?,
-        };
-        crate::meter::Meter::new(self.name).stats(&stats);
-        Ok(stats)
     }
 }

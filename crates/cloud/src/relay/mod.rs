@@ -91,7 +91,8 @@ impl Relay {
             ..Options::new(name())
         };
         let deliver = Deliver { publisher, routes, trouble: trouble.clone() };
-        let worker = Worker::start(&database, outbox::queue(), deliver, options)?;
+        let start = || Worker::start(&database, outbox::queue(), deliver, options);
+        let worker = metrics.counting(start)?;
         let worker = Arc::new(worker);
         let looker = Looker {
             worker: Arc::clone(&worker),

@@ -126,8 +126,8 @@ impl Forwarder {
                 backlog_share: config.backlog_share,
                 places: Arc::clone(&places),
             };
-            let worker = Worker::start(&database, part.queue(), sender, options)
-                .map_err(|error| refuse(&error))?;
+            let start = || Worker::start(&database, part.queue(), sender, options);
+            let worker = line.metrics.counting(start).map_err(|error| refuse(&error))?;
             workers.push(worker);
         }
         let (stop, stopping) = signal();

@@ -315,18 +315,4 @@ SELECT coalesce(sum(n), 0)::int8 FROM back"
   LIMIT $2 FOR UPDATE SKIP LOCKED))"
         )
     }
-
-    pub(super) fn stats(&self) -> String {
-        let Table { name, id, status, pending, due, .. } = self.table;
-        let (lanes, unfinished) = (self.lanes, self.table.unfinished());
-        let free = format!("{status} = '{pending}' AND held_id IS NULL");
-        format!(
-            "SELECT count(*) FILTER (WHERE {free}), count(*) FILTER (WHERE {free} AND {due} <= now()),
-  count(held_id),
-  coalesce(extract(epoch FROM now() - min({due}) FILTER (WHERE {free} AND {due} <= now())), 0)::float8
-FROM {name} LEFT JOIN (SELECT unnest(taken) AS held_id FROM {lanes} WHERE lease_token IS NOT NULL) h
-  ON held_id = {id}
-WHERE {unfinished}"
-        )
-    }
 }

@@ -31,8 +31,6 @@ pub struct Statements {
     pub fresh: String,
     /// Lanes after a lane, in order: tenant, rank, key, the most lanes, the most in one band.
     pub sweep: String,
-    /// Counts: pending, due, held, and the age of the oldest due row in seconds.
-    pub stats: String,
 }
 
 /// The statements that depend on where a lease is written.
@@ -86,15 +84,15 @@ impl Table {
         match &self.lease {
             Lease::Row(lease) => {
                 let by = row::ByRow { table: self, lease };
-                let (claim, abandon, stats) = (by.claim(), by.abandon(), by.stats());
+                let (claim, abandon) = (by.claim(), by.abandon());
                 let hold = HoldStatements::Row(Box::new(by.statements()));
-                Statements { claim, abandon, hold, fresh, sweep, stats }
+                Statements { claim, abandon, hold, fresh, sweep }
             }
             Lease::Lane(lanes) => {
                 let by = lane::ByLane { table: self, lanes };
-                let (claim, abandon, stats) = (by.claim(), by.abandon(), by.stats());
+                let (claim, abandon) = (by.claim(), by.abandon());
                 let hold = HoldStatements::Lane(Box::new(by.statements()));
-                Statements { claim, abandon, hold, fresh, sweep, stats }
+                Statements { claim, abandon, hold, fresh, sweep }
             }
         }
     }

@@ -203,16 +203,4 @@ FROM unnest($1::{id_type}[], $3::text[], $4::text[], $5::text[])
 WHERE {id} = new_id AND {fence}"
         )
     }
-
-    pub(super) fn stats(&self) -> String {
-        let Table { name, status, pending, due, .. } = self.table;
-        let (held, unfinished) = (self.held(), self.table.unfinished());
-        format!(
-            "SELECT count(*) FILTER (WHERE {status} = '{pending}'),
-  count(*) FILTER (WHERE {status} = '{pending}' AND {due} <= now()),
-  count(*) FILTER (WHERE {held}),
-  coalesce(extract(epoch FROM now() - min({due}) FILTER (WHERE {status} = '{pending}' AND {due} <= now())), 0)::float8
-FROM {name} WHERE {unfinished}"
-        )
-    }
 }

@@ -19,6 +19,7 @@ const CAUSES: [&str; 3] = [INVALID, INCOMPATIBLE, REFUSED];
 /// The historian's counters.
 pub struct Metrics {
     handle: PrometheusHandle,
+    recorder: PrometheusRecorder,
     stored: BTreeMap<&'static str, Counter>,
     announced: BTreeMap<&'static str, Counter>,
     refused: BTreeMap<&'static str, Counter>,
@@ -102,7 +103,13 @@ impl Metrics {
             ),
             bus: bus::Metrics::new(&recorder),
             handle: recorder.handle(),
+            recorder,
         }
+    }
+
+    /// Starts what counts by itself, such as a worker of leased work, so that it counts here.
+    pub(crate) fn counting<T>(&self, start: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&self.recorder, start)
     }
 
     /// The text that Prometheus reads.

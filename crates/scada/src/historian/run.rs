@@ -135,7 +135,7 @@ impl Historian {
             plants,
             Arc::clone(&metrics),
         ));
-        let federation = federation(&config)?;
+        let federation = metrics.counting(|| federation(&config))?;
         let address = config.listen;
         let refuse = |source| Error::Listen { address, source };
         let listener = TcpListener::bind(address).await.map_err(refuse)?;

@@ -31,6 +31,7 @@ pub const GAUGES: [(&str, &str, u64); 4] = [
 /// A node's counters.
 pub struct Metrics {
     handle: PrometheusHandle,
+    recorder: PrometheusRecorder,
     made: BTreeMap<&'static str, Counter>,
     invalid: Counter,
     cycles: BTreeMap<&'static str, Counter>,
@@ -113,9 +114,15 @@ impl Metrics {
             ],
             bus: bus::Metrics::new(&recorder),
             handle: recorder.handle(),
+            recorder,
         };
         metrics.database_up.set(0.0);
         metrics
+    }
+
+    /// Starts what counts by itself, such as a worker of leased work, so that it counts here.
+    pub(crate) fn counting<T>(&self, start: impl FnOnce() -> T) -> T {
+        metrics::with_local_recorder(&self.recorder, start)
     }
 
     /// The text that Prometheus reads.

@@ -333,7 +333,9 @@ async fn dispatch(
     for number in 1..=config.dispatchers {
         let instance = if number == 1 { instance.clone() } else { format!("{instance}-{number}") };
         let settings = Settings { instance, ..config.outbox.clone() };
-        match Dispatcher::start(&config.database, &settings, Arc::clone(&outlet.publisher)) {
+        let publisher = Arc::clone(&outlet.publisher);
+        let start = || Dispatcher::start(&config.database, &settings, publisher);
+        match store.metrics.counting(start) {
             Ok(dispatcher) => dispatchers.push(dispatcher),
             Err(error) => {
                 // The settings were checked; what is left is a pool that cannot be made.
