@@ -6,6 +6,7 @@
 
 mod bus_kafka;
 mod bus_publish;
+mod console;
 mod end_to_end;
 mod event_parse;
 mod historian;
@@ -56,7 +57,11 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("historian_insert", historian::run),
     ("scada_pipeline", scada_pipeline::run),
     ("schedule", schedule::run),
+    ("console", console::run),
 ];
+
+/// Sizes are those that are named, where a run is otherwise cut to a time.
+const FULL: &str = "--full";
 
 fn main() -> ExitCode {
     match run() {
@@ -71,7 +76,8 @@ fn main() -> ExitCode {
 
 /// Returns whether every benchmark ran.
 fn run() -> Result<bool> {
-    let filter = std::env::args().nth(1).unwrap_or_default();
+    let full = std::env::args().any(|argument| argument == FULL);
+    let filter = std::env::args().skip(1).find(|argument| argument != FULL).unwrap_or_default();
     if filter == node_publisher::bare::ARGUMENT {
         let task = std::env::args().nth(2).context("a bare loop needs its task")?;
         return node_publisher::bare::run(&task).map(|()| true);
@@ -81,7 +87,7 @@ fn run() -> Result<bool> {
         let names: Vec<_> = BENCHMARKS.iter().map(|(name, _)| *name).collect();
         bail!("no benchmark has {filter:?} in its name; there are: {}", names.join(", "));
     }
-    let place = Place::find()?;
+    let place = Place::find(full)?;
     let mut rows = Vec::new();
     let mut ran = Vec::new();
     let mut failed = 0;

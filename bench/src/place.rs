@@ -12,13 +12,15 @@ use tempfile::TempDir;
 pub(crate) struct Place {
     /// The build's target folder.
     pub(crate) target: PathBuf,
+    /// Whether sizes are to be those that are named, however long it takes.
+    pub(crate) full: bool,
     programs: PathBuf,
     progress: Option<ProgressBar>,
 }
 
 impl Place {
     /// From where this program lies: `target/PROFILE/bench`.
-    pub(crate) fn find() -> Result<Place> {
+    pub(crate) fn find(full: bool) -> Result<Place> {
         let program = std::env::current_exe().context("find this program")?;
         let programs = program.parent().context("this program is in no folder")?.to_owned();
         let target = programs.parent().context("this program is in no target folder")?.to_owned();
@@ -27,7 +29,7 @@ impl Place {
             progress.enable_steady_tick(Duration::from_millis(100));
             progress
         });
-        Ok(Place { target, programs, progress })
+        Ok(Place { target, full, programs, progress })
     }
 
     /// An empty folder on the disk of the target folder; it goes when it is dropped.

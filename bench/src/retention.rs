@@ -51,8 +51,9 @@ pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
 fn measure(place: &Place, runtime: &Runtime, server: &Postgres) -> Result<Vec<Row>> {
     let site = runtime.block_on(Site::prepare(server))?;
     place.say(NAME, "writing rows that were acked long ago");
-    let acked = runtime.block_on(site.fill(ACKED, FILL_FOR))?;
-    place.say(NAME, &format!("{acked} of {ACKED} acked rows, as many as fit the time"));
+    let fill_for = if place.full { Duration::MAX } else { FILL_FOR };
+    let acked = runtime.block_on(site.fill(ACKED, fill_for))?;
+    place.say(NAME, &format!("{acked} of {ACKED} acked rows; --full writes all of them"));
     let (during, without) = interleaved(
         ROUNDS,
         || runtime.block_on(site.drain_during_retention(acked)),

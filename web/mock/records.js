@@ -31,6 +31,7 @@ export class Records {
       [`outbox:${first}`, [group('schema', 'telemetry.reading', null, 14, 7_200_000, 'value: expected a number, found "n/a"'), group('too_large', 'media.stored', null, 2, 86_400_000, 'the event has 1,204,331 bytes; the cloud takes 1,048,576')]],
       ['relay', [group('unroutable', 'weighvision.session.finalized', 'weighvision.analytics', 3, 5_400_000, 'no queue is bound for this routing key')]],
       ['bus', [group('constraint', 'telemetry.reading', 'telemetry.ingest', 27, 3_600_000, 'metric "tempp" is not known to tenant Green Valley'), group('timeout', 'media.stored', 'media.sync', 5, 1_800_000, 'the object store did not answer within 30 s')]],
+      ['historian', [{ ...group('incompatible_schema', 'TEMPERATURE', 'scada-historian', 4, 2_700_000, 'the schema has major version 2, this historian reads 1'), tenant_id: null }]],
     ]);
     this.sessions = Array.from({ length: 137 }, (_, i) => this.#session(i, now));
     this.gaps = system.nodes.filter((node) => node.lost).flatMap((node) => {
@@ -103,7 +104,7 @@ export class Records {
       };
     });
     const shared = (id, name, part, note) => ({ id, kind: id, site: null, name, state: 'ok', held: part.held, oldest_age_s: part.held ? 1 : null, in_per_s: Math.round(part.rate * 10) / 10, out_per_s: Math.round(part.rate * 10) / 10, drain_estimate_s: null, breaker: id === 'relay' ? 'closed' : null, paused_until: null, last_failure: null, stuck: 0, dead: dead(id), groups: this.dead.get(id) ?? [], redrivable: true, note });
-    return { at: iso(system.now), items: [...items, shared('relay', 'Relay', system.relay, null), shared('bus', 'Bus', system.bus, 'RabbitMQ: telemetry.ingest, weighvision.analytics, media.sync')] };
+    return { at: iso(system.now), items: [...items, shared('relay', 'Relay', system.relay, null), shared('bus', 'Bus', system.bus, 'RabbitMQ: telemetry.ingest, weighvision.analytics, media.sync'), shared('historian', 'Historian', { held: null, rate: system.bus.rate }, null)] };
   }
 
   deadTotal() {

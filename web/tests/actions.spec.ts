@@ -53,24 +53,36 @@ test('one node’s cable is cut and restored on its own page', async ({ page }) 
   await expect.poll(silent, { timeout: 90_000 }).toBeLessThan(6);
 });
 
-test('a dead letter is redriven: a dry run first, then progress, then it is gone', async ({ page }) => {
+/** Redrives the first cause of a queue as a person does: a dry run first, then for good. */
+async function redriveFirst(page: Page, queue: string) {
   await signIn(page);
   await open(page, 'queues');
   await expect(page.locator('tr[data-queue]').first()).toBeVisible();
-  const group = page.locator('[data-dead] li[data-cause]').first();
-  await expect(group).toBeVisible();
-  const cause = await group.getAttribute('data-cause');
-  const before = await page.locator('[data-dead] li[data-cause]').count();
-  await group.getByRole('button', { name: /^Redrive/ }).click();
+  const causes = page.locator(`${queue} li[data-cause]`);
+  await expect(causes.first()).toBeVisible();
+  const [cause, tenant] = [await causes.first().getAttribute('data-cause'), await causes.first().getAttribute('data-tenant')];
+  const whole = `li[data-cause="${cause}"]${tenant ? `[data-tenant="${tenant}"]` : ''}`;
+  const same = await page.locator(queue).filter({ has: causes.first() }).locator(whole).count();
+  const before = await causes.count();
+  await causes.first().getByRole('button', { name: /^Redrive/ }).click();
   const dialog = page.getByRole('dialog');
   await expect(dialog.getByRole('button', { name: /^Redrive/ })).toHaveAttribute('aria-disabled', 'true');
+  // A cause may have several lines, one for each kind of event; all of them go, and that is said.
+  await expect(dialog.locator('[data-whole]')).toHaveCount(same > 1 ? 1 : 0);
   await dialog.getByRole('button', { name: 'Dry run', exact: true }).click();
   await expect(dialog).toContainText('would be sent again');
   await dialog.getByRole('button', { name: /^Redrive \d/ }).click();
   await expect(dialog.locator('[data-result]')).toContainText('were sent again');
   await dialog.getByRole('button', { name: 'Close', exact: true }).last().click();
-  await expect(page.locator('[data-dead] li[data-cause]')).toHaveCount(before - 1);
-  expect(cause).not.toBeNull();
+  await expect(causes).toHaveCount(before - same, { timeout: 20_000 });
+}
+
+test('a dead letter is redriven: a dry run first, then progress, then it is gone', async ({ page }) => {
+  await redriveFirst(page, '[data-dead]:not([data-dead="historian"])');
+});
+
+test('what the historian gave up is redriven in the same way', async ({ page }) => {
+  await redriveFirst(page, '[data-dead="historian"]');
 });
 
 test('an alarm is acknowledged, shelved and unshelved', async ({ page }) => {

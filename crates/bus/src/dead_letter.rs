@@ -2,10 +2,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use serde::Serialize;
+use tokio::time::Instant;
 
 use crate::{Cause, Message, topic};
 
@@ -131,10 +133,18 @@ pub struct CauseGroup {
 
 /// Groups dead letters by queue, cause and routing key; the largest group first.
 pub fn by_cause<'a>(letters: impl IntoIterator<Item = &'a DeadLetter>) -> Vec<CauseGroup> {
+    by_cause_and(letters, |_| ()).into_iter().map(|((), group)| group).collect()
+}
+
+/// The same, and by what `key` says besides.
+pub(crate) fn by_cause_and<'a, K: Ord>(
+    letters: impl IntoIterator<Item = &'a DeadLetter>,
+    key: impl Fn(&DeadLetter) -> K,
+) -> Vec<(K, CauseGroup)> {
     let mut groups: BTreeMap<_, CauseGroup> = BTreeMap::new();
     for letter in letters {
-        let key = (&letter.queue, &letter.cause.code, &letter.message.routing_key);
-        let group = groups.entry(key).or_insert_with(|| CauseGroup {
+        let by = (&letter.queue, &letter.cause.code, &letter.message.routing_key);
+        let group = groups.entry((key(letter), by)).or_insert_with(|| CauseGroup {
             queue: letter.queue.clone(),
             cause_code: letter.cause.code.clone(),
             routing_key: letter.message.routing_key.clone(),
@@ -150,8 +160,9 @@ pub fn by_cause<'a>(letters: impl IntoIterator<Item = &'a DeadLetter>) -> Vec<Ca
             group.last_at = Some(group.last_at.map_or(at, |last| last.max(at)));
         }
     }
-    let mut groups: Vec<CauseGroup> = groups.into_values().collect();
-    groups.sort_by_key(|group| std::cmp::Reverse(group.count));
+    let mut groups: Vec<(K, CauseGroup)> =
+        groups.into_iter().map(|((key, _), group)| (key, group)).collect();
+    groups.sort_by_key(|(_, group)| std::cmp::Reverse(group.count));
     groups
 }
 
@@ -197,6 +208,116 @@ pub fn export_line(letter: &DeadLetter) -> Result<String, serde_json::Error> {
         body,
         body_hex,
     })
+}
+
+/// What a look found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// Those that were meant, oldest first.
+    pub letters: Vec<DeadLetter>,
+    /// How many were looked at.
+    pub scanned: u64,
+    /// How many there were when the look began.
+    pub total: u64,
+}
+
+/// The most messages of a replay that go together; fewer when the rate is lower.
+const REPLAY_CHUNK: u32 = 100;
+
+/// Keeps a replay to its rate: the first go at once, and the others when those before them have had their time.
+#[derive(Debug)]
+pub struct Pace {
+    per_second: u32,
+    started: Instant,
+    gone: u32,
+}
+
+impl Pace {
+    /// So many in a second from now on, at least one.
+    pub fn new(per_second: u32) -> Pace {
+        Pace { per_second: per_second.max(1), started: Instant::now(), gone: 0 }
+    }
+
+    /// How many go together.
+    pub fn chunk(&self) -> usize {
+        self.per_second.min(REPLAY_CHUNK) as usize
+    }
+
+    /// Waits until it is the turn of the next `count`; none need no turn.
+    pub async fn turn(&mut self, count: usize) {
+        if count == 0 {
+            return;
+        }
+        let span = f64::from(self.gone) / f64::from(self.per_second);
+        tokio::time::sleep_until(self.started + Duration::from_secs(1).mul_f64(span)).await;
+        self.gone = self.gone.saturating_add(u32::try_from(count).unwrap_or(u32::MAX));
+    }
+}
+
+/// How a replay goes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ReplayOptions {
+    /// Which.
+    pub filter: Filter,
+    /// The most that are replayed.
+    pub limit: usize,
+    /// The most in a second.
+    pub per_second: u32,
+    /// Reports what it would do, and does nothing.
+    pub dry_run: bool,
+}
+
+impl Default for ReplayOptions {
+    fn default() -> ReplayOptions {
+        ReplayOptions { filter: Filter::default(), limit: 10_000, per_second: 100, dry_run: true }
+    }
+}
+
+/// What a replay did, or would do.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Replayed {
+    /// How many were looked at.
+    pub scanned: u64,
+    /// Ids of those that went back to their queue; in a dry run, that would.
+    pub replayed: Vec<String>,
+    /// Ids of those that stay, and why: the queue is not known, or is gone, or did not confirm.
+    pub kept: Vec<(String, String)>,
+}
+
+/// How far a replay is.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Progress {
+    /// How many were looked at.
+    pub seen: u64,
+    /// How many there were, as far as is known.
+    pub total: u64,
+    /// Of those looked at, how many are meant.
+    pub matched: u64,
+    /// Of these, how many went back; in a dry run, would.
+    pub changed: u64,
+}
+
+impl Progress {
+    /// Of a report so far, where there were `total`.
+    pub fn of(total: u64, report: &Replayed) -> Progress {
+        let (changed, kept) = (report.replayed.len() as u64, report.kept.len() as u64);
+        Progress { seen: report.scanned, total, matched: changed + kept, changed }
+    }
+
+    /// Both together.
+    pub(crate) fn and(self, other: Progress) -> Progress {
+        Progress {
+            seen: self.seen + other.seen,
+            total: self.total + other.total,
+            matched: self.matched + other.matched,
+            changed: self.changed + other.changed,
+        }
+    }
+
+    /// The same; a replay that changes nothing has changed nothing.
+    pub(crate) fn changing(self, changes: bool) -> Progress {
+        Progress { changed: if changes { self.changed } else { 0 }, ..self }
+    }
 }
 
 #[cfg(test)]

@@ -21,6 +21,7 @@ mod error;
 pub mod inline;
 #[cfg(feature = "kafka")]
 pub mod kafka;
+pub mod letterbox;
 mod message;
 mod metrics;
 #[cfg(feature = "amqp")]
@@ -32,7 +33,8 @@ use futures_util::future::BoxFuture;
 
 pub use batch::{Batch, Committed, Delivery, Position};
 pub use dead_letter::{
-    CauseGroup, DeadLetter, DeadLetters, Death, Filter, Test, by_cause, export_line,
+    CauseGroup, DeadLetter, DeadLetters, Death, Filter, Listing, Pace, Progress, ReplayOptions,
+    Replayed, Test, by_cause, export_line,
 };
 pub use error::{About, ConsumeError, PublishError};
 pub use message::{Cause, Message};

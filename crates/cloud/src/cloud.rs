@@ -7,9 +7,9 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::serve::Listener;
 use pg::About;
 use rand::RngExt as _;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
@@ -20,7 +20,7 @@ use crate::ingest::Writer;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
 use crate::tokens::Tokens;
-use crate::{maintenance, migration};
+use crate::{copies, dead_letters, maintenance, migration};
 use line::Line;
 
 pub use work::{Work, topology};
@@ -37,13 +37,8 @@ pub enum Error {
     #[error(transparent)]
     Database(#[from] pg::Error),
     /// The HTTP address cannot be used.
-    #[error("cloud.http.listen {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("cloud.{0}")]
+    Listen(#[from] api::serve::Error),
     /// A consumer group has a name that cannot be used.
     #[error("a consumer group cannot be used: {0}")]
     Group(#[from] event::Invalid),
@@ -108,10 +103,8 @@ impl Cloud {
         let metrics = Arc::new(Metrics::new());
         let readiness = Readiness::default();
         let pool = pg::Pool::new(&config.database)?;
-        let address = config.listen;
-        let refuse = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refuse)?;
-        let http = listener.local_addr().map_err(refuse)?;
+        let listener = metrics.counting(|| Listener::bind(config.listen, config.tls.as_ref()))?;
+        let http = listener.address();
 
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
@@ -131,9 +124,16 @@ impl Cloud {
             limits: config.limits,
             ingests: config.roles.contains(&Role::Ingestion),
             dedupe_ttl: config.dedupe_ttl,
+            copies: config.consume.stores.is_some(),
             bus: config.bus.as_str(),
+            letters: dead_letters::broker::desk(&config.bus, &topology),
+            database: config.database.clone(),
         });
-        tasks.spawn(serve(listener, service, stop.clone()));
+        tasks.spawn(listener.serve(service.router(), stop.clone().cancelled_owned(), GOODBYE));
+        if config.roles.contains(&Role::Media) && config.consume.stores.is_some() {
+            let gauges = metrics.counting(copies::Gauges::new);
+            tasks.spawn(copies::watch(pool.clone(), gauges, stop.clone()));
+        }
         let roles: Vec<&str> = config.roles.iter().map(|role| role.as_str()).collect();
         tracing::info!(%http, roles = roles.join(","), "cloud started");
         let line = Line {
@@ -170,20 +170,5 @@ impl Cloud {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         tracing::info!("cloud stopped");
-    }
-}
-
-async fn serve(listener: TcpListener, http: Http, stop: CancellationToken) {
-    let service = http.router().into_make_service_with_connect_info::<SocketAddr>();
-    let server =
-        axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    tokio::select! {
-        ended = server => if let Err(error) = ended {
-            tracing::error!(%error, "HTTP ended");
-        },
-        () = async {
-            stop.cancelled().await;
-            tokio::time::sleep(GOODBYE).await;
-        } => tracing::warn!("HTTP requests were cut off"),
     }
 }

@@ -30,6 +30,8 @@ pub struct Config {
     pub database: pg::Options,
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// What HTTP is served with, when it is not plain.
+    pub tls: Option<api::serve::Tls>,
     /// What a request may be.
     pub limits: Limits,
     /// How long an event id stays in the dedupe cache.
@@ -104,6 +106,7 @@ impl Config {
                 ..pg::Options::new(section.get("database.url")?.secret().expose())
             },
             listen: section.listen("http.listen", "http.allow_remote")?,
+            tls: api::serve::Tls::from_section(section)?,
             limits: Limits {
                 body,
                 body_within: section.get("limits.body_within")?.duration()?,

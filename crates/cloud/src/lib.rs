@@ -17,6 +17,7 @@
 mod cloud;
 pub mod config;
 pub mod consume;
+pub mod copies;
 pub mod dead_letters;
 mod http;
 pub mod ingest;
@@ -34,7 +35,7 @@ pub use cloud::{Cloud, Error, Work, run, topology};
 pub use config::Config;
 pub use http::{Open, ROUTES, openapi};
 pub use maintenance::{absorb_behind, sweep_dedupe};
-pub use migration::migrate;
+pub use migration::{SCHEMA, migrate};
 pub use readiness::Readiness;
 
 /// The NOTIFY channel that says that the relay outbox has new rows.

@@ -7,7 +7,9 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use event::id::NodeId;
-use settings::{Key, Kind, Secret, Section};
+use settings::{Key, Kind, LiveSecret, Section, joined};
+
+use crate::alerts::Webhook;
 
 /// The name of the section.
 pub const SECTION: &str = "console";
@@ -18,7 +20,10 @@ const HOUR: u64 = 3_600 * SECOND;
 const MAX_SITES: usize = 200;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] =
+    &joined::<{ OWN.len() + api::serve::KEYS.len() }>(&[OWN, &api::serve::KEYS]);
+
+const OWN: &[Key] = &[
     Key::new(
         "database.url",
         Kind::Text,
@@ -55,6 +60,37 @@ pub const KEYS: &[Key] = &[
     Key::new("historian.url", Kind::Text, "The historian's API: http://host:port or https://…."),
     Key::new("historian.token", Kind::Text, "A token of role operator of the historian.").secret(),
     Key::new(
+        "ca_file",
+        Kind::Text,
+        "PEM certificates to trust at sites, cloud and historian, beside those the system trusts.",
+    ),
+    Key::new("client_cert", Kind::Text, "PEM certificate to show them, where they ask for one."),
+    Key::new("client_key", Kind::Text, "PEM key of that certificate."),
+    Key::new(
+        "schedule.url",
+        Kind::Text,
+        "The API of schedules (`holdfast schedule serve`): http://host:port or https://….",
+    ),
+    Key::new("schedule.token", Kind::Text, "A token of role viewer of schedules, for all tenants.")
+        .secret(),
+    Key::new(
+        "alerts.webhook_url",
+        Kind::Text,
+        "Where alerts are posted to when they begin and end: http://… or https://….",
+    )
+    .secret(),
+    Key::new(
+        "alerts.webhook_secret",
+        Kind::Text,
+        "What these requests are signed with, by HMAC-SHA256.",
+    )
+    .secret(),
+    Key::new(
+        "alerts.state_file",
+        Kind::Text,
+        "Where it is kept what the webhook was told, so that a restart forgets nothing; without it what holds is told again.",
+    ),
+    Key::new(
         "up_control",
         Kind::Text,
         "The control socket of a `holdfast up`, whose links can then be cut from the page.",
@@ -81,7 +117,7 @@ pub struct Place {
     /// `http://host:port`, without a slash at the end.
     pub url: String,
     /// What lets us in.
-    pub token: Secret,
+    pub token: LiveSecret,
 }
 
 /// What the console was told.
@@ -91,6 +127,10 @@ pub struct Config {
     pub database: pg::Options,
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// What HTTP is served with, when it is not plain.
+    pub tls: Option<api::serve::Tls>,
+    /// Whom it trusts of those it asks, and who it says it is.
+    pub trust: api::client::Tls,
     /// The address that people type.
     pub public_url: Option<String>,
     /// The sites.
@@ -99,6 +139,10 @@ pub struct Config {
     pub cloud: Option<Place>,
     /// The historian.
     pub historian: Option<Place>,
+    /// Schedules.
+    pub schedule: Option<Place>,
+    /// Where alerts are posted to.
+    pub webhook: Option<Webhook>,
     /// The control socket of `up`.
     pub up_control: Option<PathBuf>,
     /// How often an upstream is asked.
@@ -130,10 +174,14 @@ impl Config {
                 ..pg::Options::new(section.get("database.url")?.secret().expose())
             },
             listen: section.listen("http.listen", "http.allow_remote")?,
+            tls: api::serve::Tls::from_section(section)?,
+            trust: api::client::Tls::from_section(section, "")?,
             public_url: public_url.map(|url| url.trim_end_matches('/').to_owned()),
             sites: sites(section)?,
             cloud: place(section, "cloud")?,
             historian: place(section, "historian")?,
+            schedule: place(section, "schedule")?,
+            webhook: webhook(section)?,
             up_control: section.find("up_control")?.map(|value| value.path()),
             poll_every: section.get("poll_every")?.duration()?,
             session_life: section.get("session_life")?.duration()?,
@@ -154,7 +202,7 @@ fn sites(section: &Section) -> Result<Vec<Place>, settings::Error> {
             refuse(format!("{name:?} is no name of a site: expected a-z, 0-9 and -"))
         })?;
         check_url(url).map_err(|why| refuse(format!("{name}: {why}")))?;
-        let token = std::fs::read_to_string(file)
+        let token = LiveSecret::of_file(Path::new(file))
             .map_err(|error| refuse(format!("{name}: {file} cannot be read: {error}")))?;
         if sites.iter().any(|site| site.name == name) {
             return Err(refuse(format!("{name} is there twice")));
@@ -162,7 +210,7 @@ fn sites(section: &Section) -> Result<Vec<Place>, settings::Error> {
         sites.push(Place {
             name: name.to_owned(),
             url: url.trim_end_matches('/').to_owned(),
-            token: Secret::new(token.trim().to_owned()),
+            token,
         });
     }
     if sites.len() > MAX_SITES {
@@ -180,7 +228,25 @@ fn place(section: &Section, name: &'static str) -> Result<Option<Place>, setting
         section.refuse(&with, format!("is required with console.{name}.url, or a file of it"))
     })?;
     let url = url.trim_end_matches('/').to_owned();
-    Ok(Some(Place { name: name.to_owned(), url, token: token.secret() }))
+    Ok(Some(Place { name: name.to_owned(), url, token: token.live_secret() }))
+}
+
+fn webhook(section: &Section) -> Result<Option<Webhook>, settings::Error> {
+    let (at, secret) = ("alerts.webhook_url", section.find("alerts.webhook_secret")?);
+    let Some(url) = section.find(at)? else {
+        return match secret {
+            Some(_) => Err(section.refuse(at, "is missing: there is a secret for it")),
+            None => Ok(None),
+        };
+    };
+    let sound = |url: &reqwest::Url| matches!(url.scheme(), "http" | "https") && url.has_host();
+    let url = url.secret().expose().parse().ok().filter(sound);
+    let wrong = || section.refuse(at, "expected an address that starts with http:// or https://");
+    Ok(Some(Webhook {
+        url: url.ok_or_else(wrong)?,
+        secret: secret.map(|value| value.secret()),
+        state_file: section.find("alerts.state_file")?.map(|value| value.path()),
+    }))
 }
 
 fn check_url(text: &str) -> Result<(), String> {
@@ -212,7 +278,7 @@ mod tests {
         );
         let config = load(&[("HOLDFAST_CONSOLE_SITES", &format!("{one},{two}"))]).unwrap();
         assert_eq!(config.sites[0].url, "http://north:8091");
-        assert_eq!(config.sites[1].token.expose(), "hf_tulip");
+        assert_eq!(config.sites[1].token.current().expose(), "hf_tulip");
         assert!(config.cloud.is_none() && config.listen.ip().is_loopback());
         assert!(!format!("{config:?}").contains("tulip"));
         for (pairs, said) in [
@@ -222,6 +288,8 @@ mod tests {
             (vec![("HOLDFAST_CONSOLE_CLOUD_URL", "cloud")], "cloud.url"),
             (vec![("HOLDFAST_CONSOLE_CLOUD_URL", "http://cloud")], "cloud.token"),
             (vec![("HOLDFAST_CONSOLE_HTTP_LISTEN", "0.0.0.0:1")], "allow_remote"),
+            (vec![("HOLDFAST_CONSOLE_ALERTS_WEBHOOK_URL", "ftp://tulip")], "webhook_url"),
+            (vec![("HOLDFAST_CONSOLE_ALERTS_WEBHOOK_SECRET", "tulip")], "webhook_url"),
         ] {
             let error = load(&pairs).unwrap_err().to_string();
             assert!(error.contains(said) && !error.contains("tulip"), "{error}");

@@ -4,10 +4,11 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::net::TcpListener;
+use api::serve::Listener;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::alerts::{self, StateError};
 use crate::config::Config;
 use crate::http::Http;
 use crate::picture::{self, Board};
@@ -23,13 +24,14 @@ pub enum Error {
     #[error(transparent)]
     Database(#[from] pg::Error),
     /// The HTTP address cannot be used.
-    #[error("console.http.listen {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("console.{0}")]
+    Listen(#[from] api::serve::Error),
+    /// The certificates for the upstreams cannot be used.
+    #[error("console.{0}")]
+    Trust(#[from] api::client::Error),
+    /// What the webhook of alerts was told cannot be kept.
+    #[error("console.alerts.state_file: {0}")]
+    State(#[from] StateError),
     /// No client for the upstreams can be made.
     #[error("no HTTP client can be made: {0}")]
     Client(#[from] reqwest::Error),
@@ -55,16 +57,18 @@ impl Console {
     /// Starts to listen and to ask. Neither the database nor any upstream needs to be there yet.
     pub async fn start(config: Config) -> Result<Console, Error> {
         let pool = pg::Pool::new(&config.database)?;
-        let address = config.listen;
-        let refuse = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refuse)?;
-        let http = listener.local_addr().map_err(refuse)?;
+        let listener = Listener::bind(config.listen, config.tls.as_ref())?;
+        let http = listener.address();
         let upstreams = Arc::new(Upstreams::new(&config)?);
         let board = Arc::new(Board::new(&upstreams));
         let stop = CancellationToken::new();
         let mut tasks = picture::start(&upstreams, &board, config.poll_every, &stop);
+        if let Some(webhook) = &config.webhook {
+            let client = upstreams.client.clone();
+            alerts::start_webhook(webhook.clone(), client, &board, &stop, &mut tasks)?;
+        }
         let service = Http::new(&config, pool, upstreams, board);
-        tasks.spawn(serve(listener, service, stop.clone()));
+        tasks.spawn(listener.serve(service.router(), stop.clone().cancelled_owned(), GOODBYE));
         tracing::info!(%http, sites = config.sites.len(), "console started");
         Ok(Console { http, stop, tasks })
     }
@@ -79,20 +83,5 @@ impl Console {
         self.stop.cancel();
         while self.tasks.join_next().await.is_some() {}
         tracing::info!("console stopped");
-    }
-}
-
-async fn serve(listener: TcpListener, http: Http, stop: CancellationToken) {
-    let service = http.router().into_make_service_with_connect_info::<SocketAddr>();
-    let server =
-        axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    tokio::select! {
-        ended = server => if let Err(error) = ended {
-            tracing::error!(%error, "HTTP ended");
-        },
-        () = async {
-            stop.cancelled().await;
-            tokio::time::sleep(GOODBYE).await;
-        } => {}
     }
 }

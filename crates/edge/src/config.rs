@@ -23,7 +23,7 @@ use settings::{Secret, Section};
 pub use inference::Inference;
 pub use keys::{KEYS, SECTION};
 pub use media::{Media, Orphans};
-pub use retention::{MinFree, Retention};
+pub use retention::{MinFree, Retention, UntilCopied};
 pub use role::Role;
 pub use sync::Sync;
 pub use telemetry::{Telemetry, TelemetrySync};
@@ -45,6 +45,8 @@ pub struct Config {
     pub keepalive: Duration,
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// What HTTP is served with, when it is not plain.
+    pub tls: Option<api::serve::Tls>,
     /// Backfill requests worked on at once.
     pub max_uploads: usize,
     /// How messages are gathered.
@@ -170,6 +172,7 @@ impl Config {
             broker_user: (username, password),
             keepalive: section.get("mqtt.keepalive")?.duration()?,
             listen: section.listen("http.listen", "http.allow_remote")?,
+            tls: api::serve::Tls::from_section(section)?,
             max_uploads: section.get("http.max_uploads")?.parse()?,
             ingress: Ingress {
                 gather: section.get("ingress.gather")?.duration()?,

@@ -4,10 +4,10 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use api::serve::Listener;
 use axum::Router;
 use mqtt::Backoff;
 use pg::About;
-use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -45,13 +45,8 @@ pub enum Error {
     #[error(transparent)]
     Broker(#[from] mqtt::Error),
     /// The HTTP address cannot be used.
-    #[error("edge.http.listen {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("edge.{0}")]
+    Listen(#[from] api::serve::Error),
     /// The forwarder can never work as configured.
     #[error(transparent)]
     Sync(#[from] crate::sync::Error),
@@ -114,10 +109,8 @@ impl Edge {
         let metrics = Arc::new(Metrics::new());
         let has = |role| config.roles.contains(&role);
         let health = Arc::new(Health::new(Arc::clone(&metrics), has(Role::Ingress)));
-        let address = config.listen;
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| Error::Listen { address, source })?;
-        let http = listener.local_addr().map_err(|source| Error::Listen { address, source })?;
+        let listener = metrics.counting(|| Listener::bind(config.listen, config.tls.as_ref()))?;
+        let http = listener.address();
 
         let (stop, stopping) = signal();
         let (drained, all_drained) = signal();
@@ -186,7 +179,9 @@ impl Edge {
             );
             others.spawn(aggregator.run(stopping.clone()));
         }
-        others.spawn(serve(listener, service, stopping));
+        let mut stopping = stopping;
+        let stop_serving = async move { stopping.heard().await };
+        others.spawn(listener.serve(service, stop_serving, HTTP_GOODBYE));
         tracing::info!(%http, replica = %config.replica, "edge started");
         Ok(Edge { http, metrics, stop, drained, pipeline, others })
     }
@@ -269,24 +264,5 @@ impl Ingress<'_> {
             places: Arc::new(Semaphore::new(config.max_uploads)),
         };
         Ok(backfill.router())
-    }
-}
-
-async fn serve(listener: TcpListener, service: Router, stop: Signal) {
-    let mut graceful = stop.clone();
-    let mut hurry = stop;
-    let service = service.into_make_service_with_connect_info::<SocketAddr>();
-    let server = axum::serve(listener, service).with_graceful_shutdown(async move {
-        graceful.heard().await;
-    });
-
-    tokio::select! {
-        ended = server => if let Err(error) = ended {
-            tracing::error!(%error, "HTTP ended");
-        },
-        () = async {
-            hurry.heard().await;
-            tokio::time::sleep(HTTP_GOODBYE).await;
-        } => tracing::warn!("HTTP requests were cut off"),
     }
 }

@@ -35,4 +35,4 @@ pub use config::Config;
 pub use edge::{Edge, Error, run};
 pub use http::{Open, ROUTES, openapi};
 pub use maintenance::sweep_dedupe;
-pub use migration::migrate;
+pub use migration::{SCHEMA, migrate};

@@ -4,16 +4,17 @@ use jiff::Timestamp;
 
 use crate::maintenance::ensure_partitions;
 
-/// Where applied migrations are recorded.
-const HISTORY: &str = "edge_migrations";
-
 mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
+/// The edge's tables.
+pub const SCHEMA: pg::Schema =
+    pg::Schema { history: "edge_migrations", runner: embedded::migrations::runner };
+
 /// Brings the tables up to date and makes the partitions around now.
 pub async fn migrate(options: &pg::Options) -> Result<(), pg::Error> {
-    pg::migrate(options, HISTORY, embedded::migrations::runner()).await?;
+    SCHEMA.migrate(options).await?;
     let mut client = pg::connect(options).await?;
     ensure_partitions(&mut client, Timestamp::now()).await?;
     Ok(())

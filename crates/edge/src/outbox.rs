@@ -66,6 +66,23 @@ pub(crate) async fn add_all(
         return Ok(());
     }
     let statement = transaction.prepare_cached(ADD_ALL).await?;
+    insert_all(transaction, &statement, envelopes).await
+}
+
+/// The same on a connection that is not the pool's, and remembers no statements.
+pub(crate) async fn add_all_uncached(
+    transaction: &tokio_postgres::Transaction<'_>,
+    envelopes: &[Envelope],
+) -> Result<(), pg::Error> {
+    let statement = transaction.prepare(ADD_ALL).await?;
+    insert_all(transaction, &statement, envelopes).await
+}
+
+async fn insert_all(
+    transaction: &tokio_postgres::Transaction<'_>,
+    statement: &tokio_postgres::Statement,
+    envelopes: &[Envelope],
+) -> Result<(), pg::Error> {
     let of = |get: fn(&Envelope) -> Option<Uuid>| -> Vec<Option<Uuid>> {
         envelopes.iter().map(get).collect()
     };
@@ -82,6 +99,6 @@ pub(crate) async fn add_all(
         &envelopes.iter().map(|one| one.payload.get()).collect::<Vec<_>>(),
         &envelopes.iter().map(|one| priority(one.class())).collect::<Vec<_>>(),
     ];
-    transaction.execute(&statement, &values).await?;
+    transaction.execute(statement, &values).await?;
     Ok(())
 }

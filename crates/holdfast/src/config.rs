@@ -67,7 +67,7 @@ const ROLES: &[Role] = &[
     #[cfg(feature = "kafka")]
     Role {
         section: crate::scada::ADMIN_SECTION,
-        keys: ::scada::kafka::KEYS,
+        keys: crate::scada::ADMIN_KEYS,
         check: |section| ::scada::kafka::cluster(section).map(drop),
     },
     Role {

@@ -1,14 +1,14 @@
-//! `holdfast dlq …`: messages that a consumer gave up, on either bus: look at them, and send them back.
+//! `holdfast dlq …`: messages that a consumer gave up, on any bus: look at them, and send them back.
 
 mod place;
+mod record;
 
 use std::io::Write as _;
 
-use anyhow::Context as _;
 use bus::export_line;
 use clap::Subcommand;
 use cloud::dead_letters::Wanted;
-use cloud::dead_letters::audit::{self, Actor, Deed, Outcome};
+use cloud::dead_letters::audit::Outcome;
 use event::id::TenantId;
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -25,6 +25,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   holdfast dlq list
   holdfast dlq list --since 2h --each
+  holdfast dlq list --scada                                     what the historian could not store
   holdfast dlq list --json | jq '.groups[] | select(.count > 100)'")]
     List(ListArgs),
     /// One dead letter with its body.
@@ -35,6 +36,7 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:
   holdfast dlq replay --cause invalid_unit --dry-run            what would go
   holdfast dlq replay --cause invalid_unit --per-second 50
+  holdfast dlq replay --scada --cause incompatible
   holdfast dlq replay --id 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002")]
     Replay(ReplayArgs),
     /// Dead letters with their bodies, one JSON object a line. Recorded in operator_audit.
@@ -43,10 +45,21 @@ pub(crate) enum Command {
     Export(ExportArgs),
 }
 
+/// Whose dead letters.
+#[derive(Debug, Clone, clap::Args)]
+pub(crate) struct PlaceArgs {
+    /// What the plant's historian gave up, instead of the cloud's consumers: its section historian is read, and on Kafka
+    /// scada_admin, which may read dead letters.
+    #[arg(long, conflicts_with = "url")]
+    scada: bool,
+    #[command(flatten)]
+    broker: BrokerArgs,
+}
+
 /// Which dead letters are meant; all that is given must hold.
 #[derive(Debug, Clone, clap::Args)]
 pub(crate) struct FilterArgs {
-    /// Given up by this queue, farmiq.SERVICE.PURPOSE.queue.
+    /// Given up by this queue or group, farmiq.SERVICE.PURPOSE.queue.
     #[arg(long)]
     queue: Option<String>,
     /// For this cause.
@@ -77,7 +90,7 @@ pub(crate) struct ListArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    broker: BrokerArgs,
+    place: PlaceArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -88,7 +101,7 @@ pub(crate) struct ShowArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    broker: BrokerArgs,
+    place: PlaceArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -114,7 +127,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    broker: BrokerArgs,
+    place: PlaceArgs,
 }
 
 #[derive(Debug, clap::Args)]
@@ -125,7 +138,7 @@ pub(crate) struct ExportArgs {
     #[arg(long, default_value_t = 10_000)]
     limit: usize,
     #[command(flatten)]
-    broker: BrokerArgs,
+    place: PlaceArgs,
 }
 
 fn since(text: &str) -> Result<Timestamp, String> {
@@ -172,7 +185,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<()> {
-    let place = Place::open(&args.broker).await?;
+    let place = Place::open(&args.place).await?;
     if args.each {
         return list_each(&place, &args).await;
     }
@@ -245,7 +258,7 @@ fn ago(at: Option<Timestamp>) -> String {
 }
 
 async fn show(args: ShowArgs) -> anyhow::Result<()> {
-    let place = Place::open(&args.broker).await?;
+    let place = Place::open(&args.place).await?;
     let wanted = Wanted { message_ids: Some(vec![args.id.clone()]), ..Wanted::default() };
     // One for each queue that gave it up, of which there are few.
     let letters = place.letters(&wanted, 100).await?;
@@ -277,14 +290,21 @@ async fn replay(args: ReplayArgs) -> anyhow::Result<()> {
         args.all || wanted != Wanted::default(),
         "say which: --queue, --cause, --since, --tenant, --id; or --all for every one"
     );
-    let place = Place::open(&args.broker).await?;
+    let place = Place::open(&args.place).await?;
     let mut parameters = args.filter.parameters();
     parameters["per_second"] = json!(args.per_second);
     parameters["limit"] = json!(args.limit);
     parameters["bus"] = json!(place.name());
-    let actor = Actor::User(crate::user::this_user());
-    let deed = Deed { actor: &actor, action: "dlq.replay", parameters, dry_run: args.dry_run };
-    let audit_id = audit::begin(place.database(), &deed).await.context("record the replay")?;
+    let turn = match place.replays_here() {
+        true => Some(place.records().turn().await?),
+        false => None,
+    };
+    let audit_id = place.records().begin("dlq.replay", parameters, args.dry_run).await?;
+    // Until the outcome is recorded.
+    let _turn = match turn {
+        Some(turn) => Some(turn.now_for(audit_id).await?),
+        None => None,
+    };
     let pace = Pace { limit: args.limit, per_second: args.per_second, wait: args.wait };
     let replayed = if args.dry_run {
         place.would_replay(&wanted, pace).await
@@ -297,7 +317,7 @@ async fn replay(args: ReplayArgs) -> anyhow::Result<()> {
             Outcome::Failed { changed: failed.changed, error: format!("{:#}", failed.error) }
         }
     };
-    audit::finish(place.database(), audit_id, &outcome).await.context("record the outcome")?;
+    place.records().finish(audit_id, &outcome).await?;
     let done = replayed.map_err(|failed| failed.error)?;
     if args.json {
         let kept: Vec<_> =
@@ -315,19 +335,17 @@ async fn replay(args: ReplayArgs) -> anyhow::Result<()> {
 }
 
 async fn export(args: ExportArgs) -> anyhow::Result<()> {
-    let place = Place::open(&args.broker).await?;
+    let place = Place::open(&args.place).await?;
     let mut parameters = args.filter.parameters();
     parameters["limit"] = json!(args.limit);
     parameters["bus"] = json!(place.name());
-    let actor = Actor::User(crate::user::this_user());
-    let deed = Deed { actor: &actor, action: "dlq.export", parameters, dry_run: false };
-    let audit_id = audit::begin(place.database(), &deed).await.context("record the export")?;
+    let audit_id = place.records().begin("dlq.export", parameters, false).await?;
     let exported = write_letters(&place, &args).await;
     let outcome = match &exported {
         Ok(matched) => Outcome::Done { matched: *matched, changed: 0 },
         Err(error) => Outcome::Failed { changed: 0, error: format!("{error:#}") },
     };
-    audit::finish(place.database(), audit_id, &outcome).await.context("record the outcome")?;
+    place.records().finish(audit_id, &outcome).await?;
     exported.map(drop)
 }
 

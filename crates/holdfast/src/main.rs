@@ -15,6 +15,7 @@ mod edge;
 mod link;
 mod log;
 mod manual;
+mod media;
 mod otlp;
 mod outbox;
 mod output;
@@ -83,6 +84,9 @@ enum Command {
     /// Messages that a consumer gave up: look at them, send them back.
     #[command(subcommand)]
     Dlq(dlq::Command),
+    /// Images in the cloud: copies that failed.
+    #[command(subcommand)]
+    Media(media::Command),
     /// Back up a database, check, restore and rehearse.
     #[command(subcommand)]
     Backup(backup::Command),
@@ -145,6 +149,7 @@ async fn run(command: Command) -> anyhow::Result<()> {
         Command::Bus(command) => Box::pin(bus::run(command)).await,
         Command::Relay(command) => Box::pin(relay::run(command)).await,
         Command::Dlq(command) => Box::pin(dlq::run(command)).await,
+        Command::Media(command) => media::run(command).await,
         Command::Backup(command) => Box::pin(backup::run(command)).await,
         Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Where(args) => Box::pin(where_is::run(args)).await,

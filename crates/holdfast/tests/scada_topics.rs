@@ -1,5 +1,5 @@
-//! `holdfast scada certs` and `holdfast scada topics`, on a Kafka of the test's own that asks for certificate and password; and the
-//! historian there, with the rights that `acls` gives it and no others.
+//! `holdfast scada certs`, `topics` and `access`, on a Kafka of the test's own that asks for certificate and password; and the
+//! historian and an operator there, with the rights that `access` gives them and no others.
 
 #![cfg(feature = "kafka")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
@@ -75,26 +75,82 @@ async fn topics_are_compared_and_made(kafka: &PrivateKafka) {
     assert!(error.contains("kafka-configs"), "{error}");
 }
 
-/// Runs what `acls` writes.
+/// `holdfast scada access`, with passwords of two users in the environment and the third's in the file that the configuration names.
+fn access(config: &Path, arguments: &[&str], password: &str) -> (bool, String, String) {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(["scada", "access"]).args(arguments).args(["--operator", "operator"]);
+    command.arg("--config").arg(config);
+    for role in ["HISTORIAN", "OPERATOR"] {
+        command.env(format!("HOLDFAST_SCADA_ADMIN_ACCESS_{role}_PASSWORD"), password);
+    }
+    let out = command.output().unwrap();
+    let (said, error) =
+        (String::from_utf8(out.stdout).unwrap(), String::from_utf8(out.stderr).unwrap());
+    assert!(!said.contains(password) && !error.contains(password), "{said}{error}");
+    (out.status.success(), said, error)
+}
+
 async fn users_and_rules_are_made(kafka: &PrivateKafka, folder: &Path) {
     let servers = kafka.servers();
-    let text = says(&["topics", "acls", "--brokers", &servers]);
-    assert!(text.contains("kafka-acls.sh") && !text.contains(SECRET), "{text}");
-    let written = says(&["topics", "acls", "--brokers", &servers, "--json"]);
-    let tools: Vec<Value> = serde_json::from_str(&written).unwrap();
-    for tool in tools {
-        let mut arguments: Vec<String> = serde_json::from_value(tool["arguments"].clone()).unwrap();
-        let class = if tool["tool"] == "kafka-acls" { ACLS } else { CONFIGS };
-        if let Some(file) = arguments.last_mut().filter(|last| last.ends_with(".properties")) {
-            let path = folder.join(&*file);
-            std::fs::write(&path, format!("SCRAM-SHA-512=password={SECRET}\n")).unwrap();
-            *file = path.display().to_string();
-        }
-        let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
-        kafka.tool(class, &arguments).await.unwrap();
+    let password = folder.join("password");
+    std::fs::write(&password, format!("{SECRET}\n")).unwrap();
+    let config = folder.join("admin.toml");
+    let text = format!(
+        "[scada_admin]\nkafka.brokers = {servers:?}\naccess.producer_password_file = {:?}\n",
+        password.display().to_string()
+    );
+    std::fs::write(&config, text).unwrap();
+    let run = |arguments: &[&str]| access(&config, arguments, SECRET);
+    let json = |text: &str| serde_json::from_str::<Value>(text).unwrap();
+
+    let (same, table, error) = run(&["diff"]);
+    assert!(!same && error.contains("23 differences") && error.contains("access apply"), "{error}");
+    let dead_letters = format!("Write topic {}", Topic::Dlq.name());
+    assert!(table.contains(&dead_letters) && table.contains("password"), "{table}");
+    let (done, table, error) = run(&["apply", "--dry-run"]);
+    assert!(done && table.contains("would be done"), "{table}{error}");
+    let (done, _, error) = access(&config, &["apply"], "canary-pässword");
+    assert!(!done && error.contains("the password of historian"), "{error}");
+    assert_eq!(json(&run(&["diff", "--json"]).1).as_array().unwrap().len(), 23, "nothing is made");
+    let (done, table, error) = run(&["apply"]);
+    assert!(done && table.contains("done") && !table.contains("left"), "{table}{error}");
+    assert!(run(&["apply", "--prune"]).1.contains("All 20 rules of 3 users were"));
+    assert!(run(&["diff"]).1.contains("All 20 rules of 3 users are"));
+
+    // Somebody lets the producer read what begins like ours.
+    let wide = ["--bootstrap-server", &servers, "--add", "--allow-principal", "User:producer"];
+    let what = ["--operation", "Read", "--topic", "scada.", "--resource-pattern-type", "prefixed"];
+    kafka.tool(ACLS, &[&wide[..], &what].concat()).await.unwrap();
+    eventually(LONG, "the wide rule is shown", async || {
+        let found = json(&run(&["diff", "--json"]).1);
+        let rule = &found[0]["rule"];
+        if rule["name"] == "scada." && rule["pattern"] == "prefixed" { Ok(()) } else { Err(found) }
+    })
+    .await
+    .unwrap();
+    let (all, done, error) = run(&["apply", "--json"]);
+    assert!(!all && error.contains("--prune"), "{error}");
+    assert_eq!(json(&done)["left"][0]["what"], "Read topic scada. (prefixed)", "{done}");
+    let (all, table, error) = run(&["apply", "--prune"]);
+    assert!(all && table.contains("not there"), "{table}{error}");
+
+    // What is printed for Kafka's own tools comes to the same rules.
+    let text = says(&["access", "print", "--brokers", &servers]);
+    assert!(text.contains("kafka-configs.sh") && text.contains("producer.properties"), "{text}");
+    let tools = json(&says(&["access", "print", "--brokers", &servers, "--json"]));
+    let historians = tools.as_array().unwrap().iter().filter(|tool| {
+        tool["tool"] == "kafka-acls" && tool["why"].as_str().unwrap().starts_with("historian")
+    });
+    for tool in historians {
+        let arguments: Vec<&str> =
+            tool["arguments"].as_array().unwrap().iter().map(|one| one.as_str().unwrap()).collect();
+        kafka.tool(ACLS, &arguments).await.unwrap();
     }
-    let odd = refuses(&["topics", "acls", "--producer", "a b"]).1;
+    assert!(run(&["diff"]).1.contains("All 20 rules of 3 users are"));
+    let odd = refuses(&["access", "print", "--producer", "a b"]).1;
     assert!(odd.contains("letters"), "{odd}");
+    let twice = refuses(&["access", "print", "--producer", "historian"]).1;
+    assert!(twice.contains("named twice"), "{twice}");
 }
 
 fn events(count: usize) -> Vec<Message> {
@@ -140,7 +196,6 @@ async fn a_cluster_is_set_up_by_commands_and_the_historian_works_with_what_it_ma
         Cluster::parse(&kafka.secure_servers()).unwrap().with_tls(tls).with_login(name, SECRET)
     };
     let password = folder.path().join("password");
-    std::fs::write(&password, format!("{SECRET}\n")).unwrap();
     let database = Database::empty("scada_secure").await.unwrap();
     let servers = kafka.secure_servers();
     let file = |name: &str| certs.join(name).display().to_string();
@@ -204,4 +259,43 @@ async fn a_cluster_is_set_up_by_commands_and_the_historian_works_with_what_it_ma
     let error = tokio::time::timeout(LONG, reader.next()).await.unwrap().unwrap_err();
     assert_eq!(error.about(), About::Us, "a producer that tries to read: {error}");
     historian.stop().await;
+
+    // Nor look at who may do what.
+    let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    command.args(["scada", "access", "diff"]).env_remove("HOLDFAST_CONFIG");
+    for (name, value) in settings.iter().filter(|(name, _)| name.starts_with("KAFKA_")) {
+        command.env(format!("HOLDFAST_SCADA_ADMIN_{name}"), value);
+    }
+    let said = String::from_utf8(command.output().unwrap().stderr).unwrap();
+    assert!(said.contains("CLUSTER_AUTHORIZATION_FAILED") && said.contains("Describe"), "{said}");
+
+    // The operator looks at the dead letter and sends it back; the historian's own user may not even look.
+    let dlq = |user: &str, arguments: &[&str]| {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
+        command.arg("dlq").args(arguments).env_remove("HOLDFAST_CONFIG");
+        for (name, value) in &settings {
+            command.env(format!("HOLDFAST_HISTORIAN_{name}"), value);
+        }
+        for (name, value) in settings.iter().filter(|(name, _)| name.starts_with("KAFKA_")) {
+            let value = match *name {
+                "KAFKA_USER" => user.to_owned(),
+                "KAFKA_CERTIFICATE_FILE" => file(&format!("{user}.pem")),
+                "KAFKA_KEY_FILE" => file(&format!("{user}.key")),
+                _ => value.clone(),
+            };
+            command.env(format!("HOLDFAST_SCADA_ADMIN_{name}"), value);
+        }
+        command.output().unwrap()
+    };
+    let out = dlq("historian", &["list", "--scada", "--json"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(!out.status.success() && !said.contains(SECRET), "{said}");
+    let out = dlq("operator", &["replay", "--scada", "--all", "--json"]);
+    let said = String::from_utf8_lossy(&out.stderr).into_owned();
+    assert!(out.status.success() && !said.contains(SECRET), "{said}");
+    let done: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(done["changed"], 1, "{done}");
+    let out = dlq("operator", &["list", "--scada", "--json"]);
+    let listed: Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(listed["total"], 0, "{listed}");
 }

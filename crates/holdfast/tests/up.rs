@@ -242,6 +242,31 @@ async fn on_kafka_farm_and_plant_arrive_too() {
     assert!(up.process.term(SOON).await.unwrap().success());
 }
 
+#[tokio::test]
+async fn on_rabbitmq_farm_and_plant_arrive_too() {
+    testkit::bin("holdfast-node").unwrap();
+    let folder = folder();
+    let mut up = Up::start_with(folder.path(), &["--bus", "rabbitmq"]);
+    eventually(STARTED, "RabbitMQ and the plant are there", async || {
+        let log = std::fs::read_to_string(folder.path().join("up.log")).unwrap();
+        if log.contains("The plant's historian: http://127.0.0.1:") { Ok(()) } else { Err(log) }
+    })
+    .await
+    .unwrap();
+    up.wait_in_historian(9).await;
+    up.wait_stored("barn-1", 20).await;
+    up.wait_in_cloud(20).await;
+    // The plant's queues are at that broker, and nothing was given up.
+    let mut command = holdfast();
+    command.args(["dlq", "list", "--scada", "--json", "--config"]);
+    let out = command.arg(folder.path().join("scada/scada.toml")).output().unwrap();
+    assert!(out.status.success(), "{}", String::from_utf8_lossy(&out.stderr));
+    let listed: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert_eq!(listed["total"], 0, "{listed}");
+    assert!(folder.path().join("rabbitmq").is_dir());
+    assert!(up.process.term(SOON).await.unwrap().success());
+}
+
 #[test]
 fn link_without_up_says_what_to_do() {
     let folder = folder();

@@ -106,6 +106,136 @@ async fn over_http(site: &Site, client: &Client) -> Value {
     serde_json::from_slice(&output.stdout).unwrap()
 }
 
+/// Runs verify on another machine than the site's: both tiers over HTTP.
+async fn from_afar(
+    site: &Site,
+    urls: [&str; 2],
+    secrets: [&str; 2],
+    more: &[&str],
+) -> (bool, Value) {
+    let mut line = vec!["verify", "--json", "--edge-url", urls[0], "--cloud-url", urls[1]];
+    line.extend(more);
+    let mut command = site.command(&line);
+    command.env_remove("HOLDFAST_CONFIG");
+    command.env("HOLDFAST_EDGE_TOKEN", secrets[0]).env("HOLDFAST_CLOUD_TOKEN", secrets[1]);
+    let output = tokio::process::Command::from(command).kill_on_drop(true).output();
+    let output = tokio::time::timeout(images::LONG, output).await.unwrap().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    let found = serde_json::from_slice(&output.stdout);
+    (output.status.success(), found.expect(&said))
+}
+
+#[tokio::test]
+async fn events_and_images_are_compared_and_sent_again_over_http() {
+    let site = Site::new("verify_afar").await;
+    let migrate = |url| async move { cloud::migrate(&pg::Options::new(url)).await };
+    let database = testkit::database("verify_afar_cloud", "cloud", migrate).await.unwrap();
+    let client = database.connect().await.unwrap();
+    let config = cloud::Config::load(None, |name| match name {
+        "HOLDFAST_CLOUD_DATABASE_URL" => Some(database.url().to_owned()),
+        "HOLDFAST_CLOUD_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        _ => None,
+    });
+    let cloud = cloud::Cloud::start(config.unwrap()).await.unwrap();
+    let config = edge::Config::load(Some(&site.config()), |name| match name {
+        "HOLDFAST_EDGE_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        "HOLDFAST_EDGE_MQTT_PASSWORD" => Some("none".to_owned()),
+        "HOLDFAST_EDGE_ROLES" => Some("ingress".to_owned()),
+        _ => None,
+    });
+    let edge = edge::Edge::start(config.unwrap()).await.unwrap();
+    let urls = [format!("http://{}", edge.http()), format!("http://{}", cloud.http())];
+    let urls = [urls[0].as_str(), urls[1].as_str()];
+    let operator = async |client: &Client, role| {
+        let tenants = Tenants::Only(vec![site.tenant]);
+        let new = NewToken { name: "operator".to_owned(), role, tenants, expires_at: None };
+        tokens::create(client, &new).await.unwrap().1.expose().to_owned()
+    };
+    let secrets =
+        [operator(&site.client, Role::Operator).await, operator(&client, Role::Viewer).await];
+    let secrets = [secrets[0].as_str(), secrets[1].as_str()];
+
+    // Both tiers hold the same: two events, and an image that the cloud knows.
+    let ids = [EventId::mint().uuid(), EventId::mint().uuid()];
+    for id in ids {
+        acknowledged(&site, id, 0).await;
+        remembered(&client, &site, id).await;
+    }
+    let mut known = Vec::new();
+    for bytes in [&b"first"[..], b"second"] {
+        let key = site.image(bytes).await;
+        let id = "SELECT id FROM media_objects WHERE object_key = $1";
+        let id: Uuid = site.client.query_one(id, &[&key]).await.unwrap().get(0);
+        let row = "INSERT INTO media_object (tenant_id, media_id, event_id, farm_id, barn_id, device_id, occurred_at, path, mime_type, size_bytes)
+            VALUES ($1, $2, gen_random_uuid(), $2, $2, $2, now(), $3, 'image/jpeg', $4)";
+        let size = i64::try_from(bytes.len()).unwrap();
+        client.execute(row, &[&site.tenant.uuid(), &id, &key, &size]).await.unwrap();
+        known.push(id);
+    }
+    let (sound, found) = from_afar(&site, urls, secrets, &[]).await;
+    assert!(sound, "{found}");
+    assert_eq!((&found["bare"]["events"], &found["copies"]["images"]), (&json!(2), &json!(2)));
+    assert_eq!(found["copies"]["on_the_way"], json!(2), "{found}");
+
+    // The cloud loses an event and an image, and has another size of the other.
+    client.execute("DELETE FROM ingest_dedupe WHERE event_id = $1", &[&ids[1]]).await.unwrap();
+    client.execute("DELETE FROM media_object WHERE media_id = $1", &[&known[0]]).await.unwrap();
+    let resize = "UPDATE media_object SET size_bytes = 99 WHERE media_id = $1";
+    client.execute(resize, &[&known[1]]).await.unwrap();
+    let (sound, found) = from_afar(&site, urls, secrets, &[]).await;
+    let tenant = site.tenant;
+    assert_eq!(found["bare"]["missing"], json!([{"tenant_id": tenant, "event_id": ids[1]}]));
+    let named =
+        |id: Uuid, matter: &str| json!({"tenant_id": tenant, "media_id": id, "matter": matter});
+    let findings = found["copies"]["findings"].as_array().unwrap();
+    assert_eq!(findings.len(), 2, "{found}");
+    for one in [named(known[0], "missing"), named(known[1], "differs")] {
+        assert!(findings.contains(&one), "{one} in {found}");
+    }
+    assert!(!sound && found["wrong"] == json!(3), "{found}");
+    let waiting = "SELECT count(*) FROM sync_outbox WHERE status = 'pending'";
+    let (_, dry) =
+        from_afar(&site, urls, secrets, &["--repair", "--dry-run", "--wait", "1s"]).await;
+    assert_eq!((&dry["bare"]["resent"], &dry["copies"]["told"]), (&json!(1), &json!(1)), "{dry}");
+    assert_eq!(site.number(waiting).await, 0, "a dry run changes nothing");
+    let (_, done) = from_afar(&site, urls, secrets, &["--repair", "--wait", "1s"]).await;
+    assert_eq!(
+        (&done["bare"]["resent"], &done["copies"]["told"]),
+        (&json!(1), &json!(1)),
+        "{done}"
+    );
+    assert_eq!(done["copies"]["findings"], json!([named(known[1], "differs")]), "for a person");
+    assert_eq!(site.number(waiting).await, 2, "the event, and one that tells of the image");
+    let audits = "SELECT count(*) FROM sync_audit WHERE action = 'verify_repair' AND via = 'http'";
+    assert_eq!(site.number(audits).await, 2);
+    let (_, again) = from_afar(&site, urls, secrets, &["--repair", "--wait", "1s"]).await;
+    assert_eq!(again["copies"]["told"], json!(0), "it is on its way: {again}");
+    assert_eq!(site.number(waiting).await, 2);
+    // Another tenant's token sees and changes nothing of this.
+    let theirs = NewToken {
+        name: "other".to_owned(),
+        role: Role::Operator,
+        tenants: Tenants::Only(vec![event::id::TenantId::mint()]),
+        expires_at: None,
+    };
+    let (_, theirs) = tokens::create(&site.client, &theirs).await.unwrap();
+    let http = reqwest::Client::new();
+    for path in ["hours", "media"] {
+        let answer =
+            http.get(format!("{}/api/v1/ledger/{path}", urls[0])).bearer_auth(theirs.expose());
+        let text = answer.send().await.unwrap().text().await.unwrap();
+        assert!(!text.contains(&tenant.to_string()), "{text}");
+    }
+    for (path, id) in [("resend", ids[0]), ("media/tell", known[0])] {
+        let body = json!({"tenant_id": tenant, "ids": [id]});
+        let answer =
+            http.post(format!("{}/api/v1/ledger/{path}", urls[0])).bearer_auth(theirs.expose());
+        assert_eq!(answer.json(&body).send().await.unwrap().status(), 403, "{path}");
+    }
+    edge.stop().await;
+    cloud.stop().await;
+}
+
 /// Key and matter of every finding that is open.
 fn matters(found: &Value) -> Vec<(String, String)> {
     let each = found["media"]["findings"].as_array().unwrap().iter();

@@ -5,11 +5,8 @@ use rumqttc::{
     AckMode, AsyncClient, EventLoop, LastWill, MqttOptions, NetworkOptions, TlsConfiguration,
     Transport,
 };
-use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore};
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -33,7 +30,7 @@ impl fmt::Debug for Credentials {
     }
 }
 
-/// Whom an `mqtts://` link trusts, and who it says we are.
+/// Whom an `mqtts://` link trusts, and who it says we are. New connections follow the files.
 #[derive(Debug, Clone, Default)]
 pub struct Tls {
     /// PEM file of the authorities to trust; the system's when absent.
@@ -155,42 +152,21 @@ impl Tls {
             return TlsConfiguration::try_default_rustls()
                 .map_err(|error| Error::Options(format!("the system's certificates: {error}")));
         };
-        let mut roots = RootCertStore::empty();
-        for certificate in certificates(ca_file)? {
-            roots.add(certificate).map_err(|error| unusable(ca_file, &error))?;
-        }
-        let builder = ClientConfig::builder().with_root_certificates(roots);
-        let config = match (&self.client_cert, &self.client_key) {
-            (Some(cert), Some(key)) => {
-                let private =
-                    PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(key, &error))?;
-                builder
-                    .with_client_auth_cert(certificates(cert)?, private)
-                    .map_err(|error| unusable(cert, &error))?
-            }
-            (None, None) => builder.with_no_client_auth(),
+        let client = match (&self.client_cert, &self.client_key) {
+            (Some(cert), Some(key)) => Some((cert.clone(), key.clone())),
+            (None, None) => None,
             _ => {
                 return Err(Error::Contradiction(
                     "a client certificate and its key go together: give both or none",
                 ));
             }
         };
+        let files = trust::Files { ca_file: Some(ca_file.clone()), system: false, client };
+        let config = files.client_config().map_err(|trust::Error { file, problem, .. }| {
+            Error::Certificate { file, reason: problem }
+        })?;
         Ok(TlsConfiguration::Rustls(Arc::new(config)))
     }
-}
-
-fn certificates(file: &Path) -> Result<Vec<CertificateDer<'static>>, Error> {
-    let chain: Vec<_> = CertificateDer::pem_file_iter(file)
-        .and_then(Iterator::collect)
-        .map_err(|error| unusable(file, &error))?;
-    if chain.is_empty() {
-        return Err(unusable(file, &"it holds no certificate"));
-    }
-    Ok(chain)
-}
-
-fn unusable(file: &Path, reason: &dyn fmt::Display) -> Error {
-    Error::Certificate { file: file.to_owned(), reason: reason.to_string() }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ pub mod carry;
 mod clock;
 mod config;
 pub mod forward;
+mod metrics;
 mod pace;
 mod run;
 pub mod socket;

@@ -5,16 +5,19 @@
 
 use crate::config::Config;
 use crate::forward::Forwarder;
+use crate::metrics;
 use crate::socket::{self, ListenError, Samplers};
 use crate::vitals::Vitals;
 use event::id::{Epoch, IdError};
 use spool::Spool;
 use std::future::Future;
 use std::io;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::Duration;
+use tokio::net::TcpListener;
 use tokio::sync::{oneshot, watch};
 
 /// How long samplers may take to read their last replies.
@@ -29,6 +32,14 @@ pub enum RunError {
     /// The sampler socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
+    /// The address of the metrics.
+    #[error("node.metrics.listen {address}: {source}")]
+    Metrics {
+        /// The address.
+        address: SocketAddr,
+        /// Why it cannot be used.
+        source: io::Error,
+    },
     /// The broker's configuration.
     #[error(transparent)]
     Broker(#[from] mqtt::Error),
@@ -58,6 +69,13 @@ async fn serve_on(
     config: &Config,
     stop: impl Future<Output = ()>,
 ) -> Result<(), RunError> {
+    let metrics = match config.metrics {
+        Some(address) => {
+            let bound = TcpListener::bind(address).await;
+            Some(bound.map_err(|source| RunError::Metrics { address, source })?)
+        }
+        None => None,
+    };
     let spool = Spool::open(config.spool.clone())?;
     log_recovery(&spool);
     let epoch = Epoch::from_uuid(spool.epoch())?;
@@ -71,6 +89,9 @@ async fn serve_on(
         stopping.clone(),
     )
     .await?;
+    if let Some(listener) = metrics {
+        tokio::spawn(metrics::serve(listener, Arc::clone(&vitals), stopping.clone()));
+    }
     let identity = config.identity.clone();
     let samplers = Samplers::new(identity, vitals, spool.clone(), config.socket_connections);
     let mut accepting = tokio::spawn(samplers.serve(listener, stopping));

@@ -9,7 +9,7 @@ use crate::status::{Link, LinkState, Local, NodeStatus};
 use event::id::Epoch;
 use event::wire::{Clock, IgnoredAcks, IgnoredCommands, Report, State, Status, VERSION};
 use jiff::Timestamp;
-use spool::Spool;
+use spool::{Item, Spool};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -21,10 +21,29 @@ pub(crate) struct Forwarding {
     pub(crate) in_flight: u64,
     pub(crate) resent_batches: u64,
     pub(crate) unsendable: u64,
+    /// Sequences in messages that were sent, those sent again too.
+    pub(crate) sent: u64,
     pub(crate) http: bool,
     pub(crate) last_ack_at: Option<Timestamp>,
     pub(crate) ignored_acks: IgnoredAcks,
     pub(crate) ignored_commands: IgnoredCommands,
+}
+
+/// What metrics show.
+#[derive(Debug)]
+pub(crate) struct Reading {
+    pub(crate) head: u64,
+    pub(crate) acked: u64,
+    pub(crate) backlog: u64,
+    pub(crate) bytes: u64,
+    pub(crate) drops: u64,
+    pub(crate) gaps: u64,
+    pub(crate) free_bytes: u64,
+    pub(crate) oldest_seconds: f64,
+    pub(crate) sent: u64,
+    pub(crate) connected: bool,
+    pub(crate) clock_set: bool,
+    pub(crate) samplers: u64,
 }
 
 /// The health of a running node.
@@ -49,6 +68,7 @@ impl Vitals {
             in_flight: 0,
             resent_batches: 0,
             unsendable: 0,
+            sent: 0,
             http: false,
             last_ack_at: None,
             ignored_acks: IgnoredAcks::default(),
@@ -75,6 +95,13 @@ impl Vitals {
     /// What the forwarder writes into.
     pub(crate) fn forwarding(&self) -> MutexGuard<'_, Forwarding> {
         self.forwarding.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// A message goes out that covers so many sequences, and declares so many records unsendable.
+    pub(crate) fn sends(&self, sequences: u64, unsendable: u64) {
+        let mut forwarding = self.forwarding();
+        forwarding.sent += sequences;
+        forwarding.unsendable += unsendable;
     }
 
     /// A sampler came (`true`) or went; returns how many there are now.
@@ -121,6 +148,41 @@ impl Vitals {
             ignored_acks,
             ignored_commands,
         }
+    }
+
+    /// What metrics show. Reads a record from the disk.
+    pub(crate) fn reading(&self) -> Reading {
+        let stats = self.spool.stats();
+        let (sent, connected) = {
+            let forwarding = self.forwarding();
+            (forwarding.sent, forwarding.link.state == LinkState::Up)
+        };
+        Reading {
+            head: stats.head,
+            acked: stats.acked,
+            backlog: stats.head.saturating_sub(stats.acked),
+            bytes: stats.bytes,
+            drops: stats.dropped_records,
+            gaps: stats.gaps as u64,
+            free_bytes: stats.free_bytes,
+            oldest_seconds: self.oldest_seconds(stats.acked),
+            sent,
+            connected,
+            clock_set: self.clock.is_set(),
+            samplers: self.samplers.load(Ordering::Relaxed),
+        }
+    }
+
+    /// For how long the first record after this one has been on the disk; 0 when there is none, or when it cannot be read, which the status says.
+    fn oldest_seconds(&self, acked: u64) -> f64 {
+        let written_at_ms = match self.spool.reader(acked + 1).next() {
+            Ok(Some(Item::Record { written_at_ms, .. })) => Some(written_at_ms),
+            Ok(Some(Item::Gap(gap))) => gap.first_at_ms,
+            Ok(None) | Err(_) => None,
+        };
+        let written_at = written_at_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let age = written_at.map(|at| Timestamp::now().duration_since(at).as_secs_f64());
+        age.unwrap_or(0.0).max(0.0)
     }
 
     /// What a person on the spot is told.

@@ -1,7 +1,9 @@
 //! Postgres for every role: how to reach it, how its tables come to be, and what its errors mean.
 //!
 //! Purpose: [`Pool`], [`connect`] and [`listen()`] turn [`Options`] into connections that notice a dead link;
-//! [`migrate`] brings a schema up to date while any number of replicas start at once;
+//! [`migrate`] brings a schema up to date while any number of replicas start at once, and
+//! [`schema`] says how far it is;
+//! [`copy`] sends many rows at once;
 //! [`partitions`] keeps a month's partition ready before its rows arrive; [`about`] says what an
 //! error is about, and that alone decides whether a caller retries, sets a record aside, or stops.
 //!
@@ -13,11 +15,14 @@
 //! It fails with [`Error`], which carries the server's own words and SQLSTATE, and never the
 //! password or the values of a row.
 
+pub mod copy;
 mod error;
 mod listen;
 mod migration;
 pub mod partitions;
 mod pool;
+pub mod schema;
+mod turn;
 pub mod whole;
 
 pub use deadpool_postgres::{Client, GenericClient, Transaction};
@@ -25,3 +30,5 @@ pub use error::{About, Error, about};
 pub use listen::listen;
 pub use migration::migrate;
 pub use pool::{Options, Pool, connect};
+pub use schema::Schema;
+pub use turn::Turn;

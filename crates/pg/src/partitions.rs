@@ -10,7 +10,7 @@
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, ToSpan};
-use tokio_postgres::{Client, Transaction};
+use tokio_postgres::{Client, GenericClient, Transaction};
 
 use crate::Error;
 
@@ -54,6 +54,16 @@ pub async fn ensure_months(
     Ok(made)
 }
 
+/// Lets no month of `table` be made until the transaction ends. For a transaction that must not miss a
+/// row: a statement that was planned while a row was in the default partition, and begins to read
+/// when the row has been moved, finds it in neither place.
+///
+/// The statements that need it come after it, each with a snapshot of its own (READ COMMITTED).
+pub async fn hold(transaction: &Transaction<'_>, table: &str) -> Result<(), Error> {
+    let parent = Parent::find(transaction, table).await?;
+    parent.lock(transaction).await
+}
+
 /// The names of the partitions of `table`, the default one included, in order.
 pub async fn list(client: &Client, table: &str) -> Result<Vec<String>, Error> {
     let rows = client
@@ -84,7 +94,7 @@ struct Parent {
 }
 
 impl Parent {
-    async fn find(client: &Client, table: &str) -> Result<Parent, Error> {
+    async fn find(client: &impl GenericClient, table: &str) -> Result<Parent, Error> {
         let refuse = |problem| Error::Table { table: table.to_owned(), problem };
         let row = client
             .query_opt(
@@ -121,13 +131,7 @@ impl Parent {
     /// somebody else made the month in the meantime.
     async fn ensure(&self, client: &mut Client, column: &str, month: Date) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        // One maker at a time per table; the lock goes with the transaction.
-        transaction
-            .execute(
-                "SELECT pg_advisory_xact_lock('pg_class'::regclass::oid::int, $1)",
-                &[&self.oid.cast_signed()],
-            )
-            .await?;
+        self.lock(&transaction).await?;
         transaction.batch_execute(LOCK_TIMEOUT).await?;
         let default = self.ensure_default(&transaction).await?;
         let name = self.partition_name(month);
@@ -137,6 +141,17 @@ impl Parent {
         }
         transaction.commit().await?;
         Ok(made)
+    }
+
+    /// One maker at a time per table; the lock goes with the transaction.
+    async fn lock(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
+        transaction
+            .execute(
+                "SELECT pg_advisory_xact_lock('pg_class'::regclass::oid::int, $1)",
+                &[&self.oid.cast_signed()],
+            )
+            .await?;
+        Ok(())
     }
 
     async fn ensure_default(&self, transaction: &Transaction<'_>) -> Result<String, Error> {

@@ -1,12 +1,9 @@
 //! Connections: how many, how long to wait for one, and how a dead link is noticed.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::time::Duration;
 
 use deadpool_postgres::{Manager, ManagerConfig, RecyclingMethod, Runtime};
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 use tokio_postgres::config::{Host, SslMode};
 use tokio_postgres::{Config, NoTls};
 use tokio_postgres_rustls::MakeRustlsConnect;
@@ -37,7 +34,7 @@ pub struct Options {
     /// Further settings of the server for these connections, by name.
     pub settings: &'static [(&'static str, &'static str)],
     /// PEM certificates to trust. When set, a connection over TCP must use TLS and the server's
-    /// certificate must match its name; when not, TLS is not used.
+    /// certificate must match its name; when not, TLS is not used. New connections follow the file.
     pub ca_file: Option<PathBuf>,
 }
 
@@ -112,22 +109,10 @@ pub(crate) enum Tls {
 }
 
 fn client_tls(path: &Path) -> Result<rustls::ClientConfig, Error> {
-    let refuse = |problem: String| Error::CertificateAuthority { path: path.to_owned(), problem };
-    let mut trusted = rustls::RootCertStore::empty();
-    for certificate in CertificateDer::pem_file_iter(path).map_err(|e| refuse(e.to_string()))? {
-        let certificate = certificate.map_err(|e| refuse(e.to_string()))?;
-        trusted.add(certificate).map_err(|e| refuse(e.to_string()))?;
-    }
-    if trusted.is_empty() {
-        return Err(refuse("it holds no PEM certificate".to_owned()));
-    }
-    let provider = Arc::new(rustls::crypto::ring::default_provider());
-    let config = rustls::ClientConfig::builder_with_provider(provider)
-        .with_safe_default_protocol_versions()
-        .map_err(|e| refuse(e.to_string()))?
-        .with_root_certificates(trusted)
-        .with_no_client_auth();
-    Ok(config)
+    let files = trust::Files { ca_file: Some(path.to_owned()), ..trust::Files::default() };
+    files.client_config().map_err(|trust::Error { file, problem, .. }| {
+        Error::CertificateAuthority { path: file, problem }
+    })
 }
 
 /// A bounded pool of connections. Cloning it shares it.

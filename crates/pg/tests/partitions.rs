@@ -2,8 +2,10 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
+use std::time::Duration;
+
 use jiff::Timestamp;
-use pg::partitions::{ensure_months, list};
+use pg::partitions::{ensure_months, hold, list};
 use pg::{About, Error};
 use testkit::Database;
 use tokio_postgres::Client;
@@ -129,6 +131,30 @@ async fn makers_and_writers_at_once_lose_nothing() {
     let values: Vec<i32> = places.iter().map(|(value, _, _)| *value).collect();
     assert_eq!(values, (0..240).collect::<Vec<_>>());
     assert!(places.iter().all(|(_, _, table)| table != "readings_default"), "{places:?}");
+}
+
+#[tokio::test]
+async fn no_month_is_made_while_somebody_holds_them() {
+    let (database, mut client) = readings().await;
+    let mut maker = database.connect().await.unwrap();
+    let watcher = database.connect().await.unwrap();
+    let held = client.transaction().await.unwrap();
+    hold(&held, "readings").await.unwrap();
+    let march = at("2026-03-01T00:00:00Z");
+    let making = ensure_months(&mut maker, "readings", "At", march, march);
+    let holding = async {
+        let waits = "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE datname = current_database()
+            AND wait_event_type = 'Lock' AND wait_event = 'advisory')";
+        testkit::eventually(Duration::from_secs(30), "the maker waits", async || {
+            watcher.query_one(waits, &[]).await.unwrap().get::<_, bool>(0)
+        })
+        .await
+        .unwrap();
+        assert_eq!(list(&watcher, "readings").await.unwrap().len(), 0);
+        held.commit().await.unwrap();
+    };
+    let (made, ()) = tokio::join!(making, holding);
+    assert_eq!(made.unwrap(), 1);
 }
 
 #[tokio::test]

@@ -5,9 +5,12 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 use pg::{Error, Options, Pool};
 use testkit::rig::{Postgres, PostgresOptions, free_port};
+
+const SOON: Duration = Duration::from_secs(30);
 
 /// A certificate that signs itself, for `localhost`.
 fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
@@ -25,17 +28,22 @@ fn certificate(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
     (cert, key)
 }
 
+/// One for the server: it insists that the key is its own and closed to others.
+fn served(folder: &Path, name: &str) -> (PathBuf, PathBuf) {
+    let (cert, key) = certificate(folder, name);
+    let data = folder.join("data");
+    let owner = std::os::unix::fs::MetadataExt::uid(&data.metadata().unwrap());
+    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
+    std::os::unix::fs::chown(&key, Some(owner), None).unwrap();
+    (cert, key)
+}
+
 /// A server that also listens on loopback, with TLS.
 async fn server(folder: &Path) -> (Postgres, u16, PathBuf) {
     std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o755)).unwrap();
     let options = PostgresOptions { durable: false, max_connections: 20 };
     let mut server = Postgres::start(folder, options).await.unwrap();
-    let (cert, key) = certificate(folder, "server");
-    // Postgres insists that the key is its own and closed to others.
-    let data = folder.join("data");
-    let owner = std::os::unix::fs::MetadataExt::uid(&data.metadata().unwrap());
-    std::fs::set_permissions(&key, std::fs::Permissions::from_mode(0o600)).unwrap();
-    std::os::unix::fs::chown(&key, Some(owner), None).unwrap();
+    let (cert, key) = served(folder, "server");
     let client = pg::connect(&Options::new(server.url("postgres"))).await.unwrap();
     let port = free_port().unwrap();
     for (setting, value) in [
@@ -84,6 +92,36 @@ async fn a_server_is_verified_or_refused() {
     let by_number = url.replace("localhost", "127.0.0.1");
     let misnamed = encrypted(&with(&by_number, &ca)).await.unwrap_err();
     assert!(misnamed.to_string().contains("certificate"), "{misnamed}");
+
+    // The server's certificate changes under a pool, and with it the file that the pool trusts.
+    let trusted = folder.path().join("trusted.pem");
+    std::fs::copy(&ca, &trusted).unwrap();
+    let options = Options { max_connections: 1, ..with(&url, &trusted) };
+    let pool = Pool::new(&options).unwrap();
+    let connected = async || {
+        // The one connection is ended, so that the next is new.
+        let client = pool.get().await?;
+        let _ = client.execute("SELECT pg_terminate_backend(pg_backend_pid())", &[]).await;
+        Ok::<_, Error>(())
+    };
+    connected().await.unwrap();
+    std::fs::write(&trusted, "nonsense").unwrap();
+    connected().await.unwrap();
+    let admin = pg::connect(&Options::new(&url)).await.unwrap();
+    let (cert, key) = served(folder.path(), "renewed");
+    for (setting, file) in [("ssl_cert_file", &cert), ("ssl_key_file", &key)] {
+        let change = format!("ALTER SYSTEM SET {setting} = '{}'", file.display());
+        admin.batch_execute(&change).await.unwrap();
+    }
+    admin.batch_execute("SELECT pg_reload_conf()").await.unwrap();
+    testkit::eventually(SOON, "the pool trusts the old one alone", async || {
+        connected().await.is_err()
+    })
+    .await
+    .unwrap();
+    std::fs::copy(&cert, &trusted).unwrap();
+    connected().await.unwrap();
+    assert!(encrypted(&options).await.unwrap());
 }
 
 #[test]

@@ -212,6 +212,8 @@ impl RabbitMq {
         .await?;
 
         let mut command = std::process::Command::new(Path::new(PROGRAMS).join("rabbitmq-server"));
+        // Should it crash, it leaves what it knew where it was started.
+        command.current_dir(&self.folder);
         command.envs(environment(&self.folder, self.ports));
         let log_start = log::length(&self.log());
         let mut server = Process::spawn(command, Some(&self.log()))?;

@@ -2,49 +2,31 @@
 //!
 //! The password comes from the environment or from a file, and is shown nowhere.
 
-use settings::{Key, Kind};
+use settings::{Key, kafka};
 
-/// The keys. A role joins them with its own.
+/// The keys, with their names in the environment of SCADA. A role joins them with its own.
 pub const KEYS: &[Key] = &[
-    Key::new("kafka.brokers", Kind::Text, "Kafka: host:port,host:port.")
-        .alias(&["SCADA_KAFKA_BROKERS"]),
-    Key::new(
-        "kafka.tls",
-        Kind::Flag,
-        "Whether Kafka is reached over TLS. A certificate file says so as well.",
-    )
-    .default("false"),
-    Key::new(
-        "kafka.ca_file",
-        Kind::Text,
-        "PEM certificates of who signed the brokers' certificates, instead of the system's.",
-    )
-    .alias(&["SCADA_KAFKA_CA_FILE"]),
-    Key::new("kafka.certificate_file", Kind::Text, "PEM certificate that we show to the brokers.")
-        .alias(&["SCADA_KAFKA_CERTIFICATE_FILE"]),
-    Key::new("kafka.key_file", Kind::Text, "PEM key of kafka.certificate_file.")
-        .alias(&["SCADA_KAFKA_KEY_FILE"]),
-    Key::new("kafka.user", Kind::Text, "The user of SASL/SCRAM-SHA-512.")
-        .alias(&["SCADA_KAFKA_USER"]),
-    Key::new("kafka.password", Kind::Text, "Its password.")
-        .secret()
-        .alias(&["SCADA_KAFKA_PASSWORD"]),
+    kafka::BROKERS.alias(&["SCADA_KAFKA_BROKERS"]),
+    kafka::TLS,
+    kafka::CA_FILE.alias(&["SCADA_KAFKA_CA_FILE"]),
+    kafka::CERTIFICATE_FILE.alias(&["SCADA_KAFKA_CERTIFICATE_FILE"]),
+    kafka::KEY_FILE.alias(&["SCADA_KAFKA_KEY_FILE"]),
+    kafka::USER.alias(&["SCADA_KAFKA_USER"]),
+    kafka::PASSWORD.alias(&["SCADA_KAFKA_PASSWORD"]),
 ];
 
 /// The cluster that a section with [`KEYS`] names.
 #[cfg(feature = "kafka")]
 pub fn cluster(section: &settings::Section) -> Result<bus::kafka::Cluster, settings::Error> {
-    let text = |key| section.find(key).map(|found| found.map(|value| value.text()));
-    let file = |key| section.find(key).map(|found| found.map(|value| value.path()));
-    let password = section.find("kafka.password")?.map(|value| value.secret());
+    let named = kafka::Kafka::from_section(section)?;
     let parts = bus::kafka::ClusterParts {
-        brokers: text("kafka.brokers")?,
-        tls: section.get("kafka.tls")?.flag()?,
-        ca_file: file("kafka.ca_file")?,
-        certificate_file: file("kafka.certificate_file")?,
-        key_file: file("kafka.key_file")?,
-        user: text("kafka.user")?,
-        password: password.map(|secret| secret.expose().to_owned()),
+        brokers: named.brokers,
+        tls: named.tls,
+        ca_file: named.ca_file,
+        certificate_file: named.certificate_file,
+        key_file: named.key_file,
+        user: named.user,
+        password: named.password.map(|secret| secret.expose().to_owned()),
     };
     parts.cluster().map_err(|error| section.refuse(&format!("kafka.{}", error.part), error.reason))
 }

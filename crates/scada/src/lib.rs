@@ -9,6 +9,7 @@
 //! and the bus may come and go. Payloads are in no log, error or metric.
 
 pub mod analytics;
+pub mod audit;
 pub mod generate;
 pub mod historian;
 pub mod inputs;
@@ -17,6 +18,7 @@ pub mod line;
 mod migration;
 pub mod outbox;
 pub mod producer;
+mod rabbitmq;
 mod tables;
 
-pub use migration::{migrate_historian, migrate_producer};
+pub use migration::{HISTORIAN, PRODUCER, migrate_historian, migrate_producer};

@@ -20,11 +20,14 @@ mod digest;
 pub mod extract;
 pub mod history;
 pub mod intake;
+pub mod metrics;
 pub mod migration;
 pub mod noise;
 pub mod notify;
 pub mod observation;
 pub mod replay;
+pub mod waiting;
+pub mod week;
 pub mod worker;
 
 pub use config::Config;

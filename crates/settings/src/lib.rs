@@ -14,8 +14,10 @@
 //! It must not know any role. It fails with [`Error`], which is always the operator's to fix.
 
 mod error;
+pub mod kafka;
 mod key;
 mod kind;
+mod live;
 mod nearest;
 mod render;
 mod secret;
@@ -25,5 +27,6 @@ mod source;
 pub use error::{Error, Problem};
 pub use key::{Key, joined, reference};
 pub use kind::{Kind, check, parse_duration, parse_size};
+pub use live::LiveSecret;
 pub use secret::Secret;
 pub use section::{Origin, Section, Value};

@@ -3,7 +3,7 @@
 use crate::nearest::nearest;
 use crate::secret::HIDDEN;
 use crate::source::{Written, read_section};
-use crate::{Error, Key, Problem, Secret, kind};
+use crate::{Error, Key, LiveSecret, Problem, Secret, kind, live};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{SocketAddr, ToSocketAddrs};
@@ -41,6 +41,14 @@ impl fmt::Display for Origin {
 struct Entry {
     text: Secret,
     origin: Origin,
+    /// The file that holds the value, where it is not given itself.
+    holder: Option<PathBuf>,
+}
+
+impl Entry {
+    fn given(text: impl Into<String>, origin: Origin) -> Entry {
+        Entry { text: Secret::new(text), origin, holder: None }
+    }
 }
 
 /// A role's settings: every declared key with its effective value. All values have passed their [`Kind`].
@@ -128,6 +136,21 @@ impl Section {
         Ok(address)
     }
 
+    /// Where to listen for this machine alone, if anywhere: what is served there asks for no credentials.
+    pub fn find_local(&self, listen: &str) -> Result<Option<SocketAddr>, Error> {
+        let Some(value) = self.find(listen)? else { return Ok(None) };
+        let found = value.text().to_socket_addrs();
+        let mut found = found.map_err(|error| self.refuse(listen, error.to_string()))?;
+        let address = found.next().ok_or_else(|| self.refuse(listen, "names no address"))?;
+        match address.ip().is_loopback() {
+            true => Ok(Some(address)),
+            false => Err(self.refuse(
+                listen,
+                "can be reached from other machines: use 127.0.0.1, and let an agent or a proxy with credentials pass it on",
+            )),
+        }
+    }
+
     /// A problem with a value that only shows together with others, in the form of all other refusals.
     pub fn refuse(&self, path: &str, reason: impl Into<String>) -> Error {
         let origin = self.entries.get(path).map(|entry| entry.origin.to_string());
@@ -169,6 +192,11 @@ impl Value<'_> {
     /// As a secret.
     pub fn secret(&self) -> Secret {
         self.entry.text.clone()
+    }
+
+    /// As a secret that follows its file, if a file holds it.
+    pub fn live_secret(&self) -> LiveSecret {
+        LiveSecret::held(self.entry.text.clone(), self.entry.holder.clone())
     }
 
     /// As a time span.
@@ -275,7 +303,7 @@ impl<E: Fn(&str) -> Option<String>> Sources<'_, E> {
         if by_file.is_some() {
             return Ok(by_file);
         }
-        Ok(key.default.map(|text| Entry { text: Secret::new(text), origin: Origin::Default }))
+        Ok(key.default.map(|text| Entry::given(text, Origin::Default)))
     }
 
     /// Of a value and a file that holds the value, the one that is there; both is an error.
@@ -298,11 +326,11 @@ impl<E: Fn(&str) -> Option<String>> Sources<'_, E> {
             )),
             (value, None) => Ok(value),
             (None, Some(holder)) => {
-                let path = holder.text.expose();
-                let text = std::fs::read_to_string(path).map_err(|error| {
-                    problem(&holder.origin, format!("cannot be read from {path:?}: {error}"))
+                let file = PathBuf::from(holder.text.expose());
+                let text = live::read(&file).map_err(|error| {
+                    problem(&holder.origin, format!("cannot be read from {file:?}: {error}"))
                 })?;
-                Ok(Some(Entry { text: Secret::new(text.trim_end()), origin: holder.origin }))
+                Ok(Some(Entry { text, origin: holder.origin, holder: Some(file) }))
             }
         }
     }
@@ -310,7 +338,7 @@ impl<E: Fn(&str) -> Option<String>> Sources<'_, E> {
     fn in_file(&self, path: &str) -> Option<Entry> {
         let (file, value) = (self.file?, self.written.get(path)?);
         let origin = Origin::File { path: file.to_owned(), line: value.line };
-        Some(Entry { text: Secret::new(value.text.clone()), origin })
+        Some(Entry::given(value.text.clone(), origin))
     }
 
     /// An empty variable counts as unset, as it does for most tools.
@@ -319,7 +347,7 @@ impl<E: Fn(&str) -> Option<String>> Sources<'_, E> {
         let names = std::iter::once(own.as_str()).chain(key.aliases.iter().copied());
         names.map(|name| format!("{name}{suffix}")).find_map(|name| {
             let text = (self.env)(&name).filter(|text| !text.is_empty())?;
-            Some(Entry { text: Secret::new(text), origin: Origin::Env(name) })
+            Some(Entry::given(text, Origin::Env(name)))
         })
     }
 }

@@ -153,3 +153,47 @@ fn the_reference_lists_every_key() {
         assert!(text.contains(key), "{key} is missing in\n{text}");
     }
 }
+
+/// Looks until it is so; a file is read at most once a second.
+#[expect(clippy::disallowed_methods, reason = "the pause of a loop that waits for a condition")]
+fn becomes(secret: &settings::LiveSecret, wanted: &str) -> bool {
+    let deadline = std::time::Instant::now() + std::time::Duration::from_secs(20);
+    while secret.current().expose() != wanted {
+        if std::time::Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
+    true
+}
+
+#[test]
+fn a_secret_of_a_file_follows_it_and_one_that_was_given_stays() {
+    const KEYS: &[Key] = &[
+        Key::new("token", Kind::Text, "A token.").secret(),
+        Key::new("other", Kind::Text, "Another.").secret(),
+    ];
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("token");
+    std::fs::write(&file, "tulip\n").unwrap();
+    let section = Section::load(None, "role", KEYS, |name| match name {
+        "HOLDFAST_ROLE_TOKEN_FILE" => Some(file.display().to_string()),
+        "HOLDFAST_ROLE_OTHER" => Some("orchid".to_owned()),
+        _ => None,
+    })
+    .unwrap();
+    let live = section.get("token").unwrap().live_secret();
+    let given = section.get("other").unwrap().live_secret();
+    assert_eq!(live.current().expose(), "tulip");
+    let clone = live.clone();
+    std::fs::write(&file, "daisy\n").unwrap();
+    assert!(becomes(&live, "daisy") && becomes(&clone, "daisy"));
+    assert!(!format!("{live:?}").contains("daisy"));
+    // While it is being replaced the last good one stays.
+    std::fs::write(&file, "").unwrap();
+    std::fs::remove_file(&file).unwrap();
+    assert_eq!(live.current().expose(), "daisy");
+    std::fs::write(&file, "rose").unwrap();
+    assert!(becomes(&live, "rose"));
+    assert_eq!(given.current().expose(), "orchid");
+}

@@ -14,6 +14,7 @@
 
 mod bins;
 mod broker;
+pub mod certificates;
 mod database;
 mod eventually;
 mod kafka;
@@ -27,6 +28,7 @@ mod tmpfs;
 
 pub use bins::bin;
 pub use broker::{Broker, mosquitto};
+pub use certificates::Certificates;
 pub use database::{Database, database};
 pub use eventually::{Condition, eventually};
 pub use kafka::{KafkaSite, PrivateKafka, kafka, private_kafka};

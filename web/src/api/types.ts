@@ -37,7 +37,11 @@ export type Picture = Full<Schemas['Picture']>;
 export type Plots = Full<Schemas['Plots']>;
 export type Queue = Full<Schemas['Queue']>;
 export type RedriveResult = Full<Schemas['RedriveResult']>;
+export type ScheduleDay = Full<Schemas['ScheduleDay']>;
+export type ScheduleWeek = Full<Schemas['ScheduleWeek']>;
 export type Series = Full<Schemas['Series']>;
+export type Shift = Full<Schemas['Shift']>;
+export type ShiftChange = Full<Schemas['ShiftChange']>;
 export type StreamRow = Full<Schemas['StreamRow']>;
 export type Totals = Full<Schemas['Totals']>;
 export type Upstream = Full<Schemas['Upstream']>;
@@ -47,10 +51,3 @@ export type WeighSession = Known<Full<Schemas['WeighSession']>, { status: 'creat
 export type Where = Full<Schemas['Where']>;
 
 export type Stage = Flow['stages'][number];
-
-// GET /api/v1/schedules/week?user=&from=YYYY-MM-DD: shown only where the console lists the view.
-export type Shift = { start: string; end: string; ends_next_day: boolean; title: string; location: string; customer: string; kind: string };
-export type ScheduleEvent = { event_type: string; old_value: Shift | null; new_value: Shift | null };
-export type ScheduleVersion = { version: number; observed_at: string; shifts: Shift[]; events: ScheduleEvent[] };
-export type ScheduleDay = { date: string; current_version: number | null; versions: ScheduleVersion[] };
-export type ScheduleWeek = { user: string; users: string[]; from: string; timezone: string; days: ScheduleDay[] };

@@ -1,6 +1,7 @@
 //! Topics, compared with what is wanted and made so.
 //!
-//! Users and access rules are not here: the client library cannot set them, and `docs/spec/bus.md` says how an operator does.
+//! Users and access rules are not here: the client library has no safe call for them, and `docs/spec/bus.md` says how an operator sets
+//! them.
 //!
 //! The six topics of SCADA are in `event::names::kafka::Profile::topics`, each with what [`TopicSpec`] wants to know.
 //!
@@ -69,6 +70,9 @@ pub enum AdminError {
     /// There is no such topic.
     #[error("there is no topic {0}")]
     NoTopic(String),
+    /// More dead letters were replayed than a look can remember.
+    #[error("the topic has too many marks of replayed dead letters: wait for its retention")]
+    TooManyMarks,
     /// It took too long.
     #[error("{what} took too long")]
     TooLate {

@@ -69,6 +69,20 @@ impl Cluster {
         self
     }
 
+    /// The brokers, one by one.
+    pub(super) fn brokers(&self) -> impl Iterator<Item = &str> {
+        self.servers.split(',')
+    }
+
+    pub(super) fn tls(&self) -> Option<&Tls> {
+        self.tls.as_ref()
+    }
+
+    /// The user and its password.
+    pub(super) fn login(&self) -> Option<(&str, &str)> {
+        self.login.as_ref().map(|login| (login.user.as_str(), login.password.as_str()))
+    }
+
     /// What every client of the cluster is configured with.
     pub(crate) fn config(&self, name: &str) -> ClientConfig {
         let mut config = ClientConfig::new();

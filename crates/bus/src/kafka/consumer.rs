@@ -293,9 +293,9 @@ impl KafkaConsumer {
     fn hand_out(&self, taken: Vec<(Ticket, Received)>) -> Batch {
         let mut deliveries = Vec::with_capacity(taken.len());
         let mut held = Vec::with_capacity(taken.len());
-        for (ticket, Received { delivery, raw_key }) in taken {
+        for (ticket, Received { delivery, own }) in taken {
             deliveries.push(delivery);
-            held.push((ticket, raw_key));
+            held.push((ticket, own));
         }
         let again = deliveries.iter().filter(|delivery| delivery.redelivered).count();
         self.shared.metrics.consumed.increment(deliveries.len() as u64);

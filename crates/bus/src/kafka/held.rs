@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use bytes::Bytes;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use rdkafka::consumer::{CommitMode, Consumer as _};
@@ -13,7 +12,7 @@ use super::cluster::words;
 use super::consumer::{Offsets, Shared};
 use super::partitions::Ticket;
 use super::rebalance::list_of;
-use super::record::{Outgoing, Received, letter};
+use super::record::{Outgoing, Own, Received, letter};
 use crate::batch::{Mark, Settle};
 use crate::retry::Verdict;
 use crate::{Cause, Committed, ConsumeError, Delivery, PublishError};
@@ -23,7 +22,7 @@ const COPY_PAUSE: Duration = Duration::from_millis(500);
 
 /// The messages behind a batch.
 pub(crate) struct HeldBatch {
-    held: Vec<(Ticket, Option<Bytes>)>,
+    held: Vec<(Ticket, Own)>,
     /// Those that are on their way to the dead letters. What is left here when this is dropped comes again.
     letters: Vec<Letter>,
     /// Messages that are in the dead letters already.
@@ -39,7 +38,7 @@ struct Letter {
 }
 
 impl HeldBatch {
-    pub(crate) fn new(held: Vec<(Ticket, Option<Bytes>)>, shared: Arc<Shared>) -> HeldBatch {
+    pub(crate) fn new(held: Vec<(Ticket, Own)>, shared: Arc<Shared>) -> HeldBatch {
         HeldBatch { held, letters: Vec::new(), buried: BTreeSet::new(), shared }
     }
 
@@ -69,7 +68,7 @@ impl HeldBatch {
         let held = std::mem::take(&mut self.held);
         let mut state = self.shared.state();
         let all = held.into_iter().zip(deliveries).zip(marks).enumerate();
-        for (at, (((ticket, raw_key), delivery), mark)) in all {
+        for (at, (((ticket, own), delivery), mark)) in all {
             if !state.partitions.is_current(&ticket) {
                 lost = true;
                 continue;
@@ -85,14 +84,14 @@ impl HeldBatch {
                         None => committed.deferred += 1,
                     }
                     let delivery = Delivery { attempts, ..delivery };
-                    state.partitions.again(&ticket, Received { delivery, raw_key }, now + delay);
+                    state.partitions.again(&ticket, Received { delivery, own }, now + delay);
                 }
                 Verdict::GiveUp { .. } if self.buried.contains(&at) => {
                     committed.dead_lettered += 1;
                     state.partitions.settle(&ticket);
                 }
                 Verdict::GiveUp { attempts, cause } => {
-                    let message = Received { delivery, raw_key };
+                    let message = Received { delivery, own };
                     self.letters.push(Letter { ticket, message, attempts, cause });
                 }
             }
@@ -169,13 +168,13 @@ impl HeldBatch {
         let (group, at) = (&self.shared.group, Timestamp::now());
         let (mut places, mut copies) = (Vec::new(), Vec::new());
         let all = deliveries.iter().zip(&self.held).zip(marks).enumerate();
-        for (place, ((delivery, (_, raw_key)), mark)) in all {
+        for (place, ((delivery, (_, own)), mark)) in all {
             let verdict = group.retry.decide(mark.clone(), delivery.attempts);
             let Verdict::GiveUp { attempts, cause } = verdict else { continue };
             if self.buried.contains(&place) {
                 continue;
             }
-            let message = Received { delivery: delivery.clone(), raw_key: raw_key.clone() };
+            let message = Received { delivery: delivery.clone(), own: own.clone() };
             places.push(place);
             copies.push(letter(&message, &topic, &group.name, attempts, &cause, at));
         }
@@ -221,9 +220,9 @@ impl Settle for HeldBatch {
         let held = std::mem::take(&mut self.held);
         let now = Instant::now();
         let mut state = self.shared.state();
-        for ((ticket, raw_key), mut delivery) in held.into_iter().zip(deliveries) {
+        for ((ticket, own), mut delivery) in held.into_iter().zip(deliveries) {
             delivery.redelivered = true;
-            state.partitions.again(&ticket, Received { delivery, raw_key }, now);
+            state.partitions.again(&ticket, Received { delivery, own }, now);
         }
         drop(state);
         self.shared.tell();

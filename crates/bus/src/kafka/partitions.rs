@@ -245,6 +245,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::kafka::record::Own;
     use crate::{Delivery, Message, Position};
 
     fn id(partition: i32) -> PartitionId {
@@ -255,7 +256,7 @@ mod tests {
         let position = Some(Position { topic: "t".into(), partition, offset });
         let message = Message::json("t", "k", offset.to_string(), "");
         let delivery = Delivery { message, attempts: 0, redelivered: false, position };
-        Received { delivery, raw_key: None }
+        Received { delivery, own: Own::default() }
     }
 
     fn with(partition: i32, offsets: std::ops::Range<i64>) -> Partitions {

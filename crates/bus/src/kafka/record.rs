@@ -21,6 +21,9 @@ const ATTEMPTS: &str = "x-attempts";
 const CAUSE_CODE: &str = "x-cause-code";
 const CAUSE_MESSAGE: &str = "x-cause-message";
 const DEAD_LETTERED_AT: &str = "x-dead-lettered-at";
+const REPLAY_FOR: &str = "x-replay-for";
+const REPLAYED: &str = "x-replayed";
+const SETTLES: &str = "x-settles";
 
 /// A record to be sent.
 #[derive(Clone)]
@@ -62,16 +65,38 @@ pub(crate) fn outgoing(message: Message) -> Outgoing {
 #[derive(Debug, Clone)]
 pub(crate) struct Received {
     pub(crate) delivery: Delivery,
+    pub(crate) own: Own,
+}
+
+/// What a record has beside its message that is the bus's own affair.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Own {
     /// The key as it is, when it is not text.
     pub(crate) raw_key: Option<Bytes>,
+    /// The one group that a replay meant it for.
+    only_for: Option<Box<str>>,
+    /// How often it was replayed.
+    pub(crate) replayed: u32,
+}
+
+impl Received {
+    /// Whether this group may have it.
+    pub(crate) fn is_for(&self, group: &str) -> bool {
+        self.own.only_for.as_deref().is_none_or(|only| only == group)
+    }
 }
 
 /// Reads a record.
 pub(crate) fn received(record: &BorrowedMessage<'_>, topic: &Arc<str>) -> Received {
-    let (message, raw_key, _) = read(record, topic);
+    let (message, raw_key, mut headers) = read(record, topic);
     let (partition, offset) = (record.partition(), record.offset());
     let position = Some(Position { topic: Arc::clone(topic), partition, offset });
-    Received { delivery: Delivery { message, attempts: 0, redelivered: false, position }, raw_key }
+    let own = Own {
+        raw_key,
+        only_for: headers.remove(REPLAY_FOR).map(String::into_boxed_str),
+        replayed: number(&mut headers, REPLAYED),
+    };
+    Received { delivery: Delivery { message, attempts: 0, redelivered: false, position }, own }
 }
 
 /// The message, its key when that is not text, and the headers that belong to the bus.
@@ -126,17 +151,34 @@ pub(crate) fn letter(
     headers = with(headers, CAUSE_CODE, &cause.code);
     headers = with(headers, CAUSE_MESSAGE, &cause.message);
     headers = with(headers, DEAD_LETTERED_AT, &at.to_string());
+    if received.own.replayed > 0 {
+        headers = with(headers, REPLAYED, &received.own.replayed.to_string());
+    }
     Outgoing {
         topic: Arc::clone(dead_letter_topic),
-        key: received.raw_key.clone().or_else(|| message.key.clone().map(Bytes::from)),
+        key: received.own.raw_key.clone().or_else(|| message.key.clone().map(Bytes::from)),
         headers,
         body: message.body.clone(),
     }
 }
 
-/// Reads a dead letter, and where its original is; the latter is not known for a record that somebody else put there.
-pub(crate) fn read_letter(record: &BorrowedMessage<'_>) -> (DeadLetter, Option<Position>) {
-    let (mut message, _, mut own) = read(record, record.topic());
+/// Where a dead letter is in its topic: the partition and the offset.
+pub(crate) type Place = (i32, i64);
+
+/// A record of a dead-letter topic.
+pub(crate) enum Entry {
+    /// A dead letter; where its original is, unless somebody else put it there; and the original's key when that is not text.
+    Letter(Box<DeadLetter>, Option<Position>, Option<Bytes>),
+    /// The mark of one that was replayed.
+    Settles(Place),
+}
+
+/// Reads a record of a dead-letter topic.
+pub(crate) fn read_entry(record: &BorrowedMessage<'_>) -> Entry {
+    let (mut message, raw_key, mut own) = read(record, record.topic());
+    if let Some(place) = own.remove(SETTLES).as_deref().and_then(place) {
+        return Entry::Settles(place);
+    }
     let topic = own.remove(ORIGINAL_TOPIC);
     if let Some(topic) = &topic {
         message.exchange.clone_from(topic);
@@ -156,10 +198,48 @@ pub(crate) fn read_letter(record: &BorrowedMessage<'_>) -> (DeadLetter, Option<P
             own.remove(CAUSE_CODE).unwrap_or_else(|| "unknown".to_owned()),
             own.remove(CAUSE_MESSAGE).unwrap_or_default(),
         ),
-        attempts: own.remove(ATTEMPTS).and_then(|text| text.parse().ok()).unwrap_or_default(),
-        replayed: 0,
+        attempts: number(&mut own, ATTEMPTS),
+        replayed: number(&mut own, REPLAYED),
         dead_lettered_at: own.remove(DEAD_LETTERED_AT).and_then(|text| text.parse().ok()),
         deaths: Vec::new(),
     };
-    (letter, position)
+    Entry::Letter(Box::new(letter), position, raw_key)
+}
+
+fn number(own: &mut BTreeMap<String, String>, name: &str) -> u32 {
+    own.remove(name).and_then(|text| text.parse().ok()).unwrap_or_default()
+}
+
+fn place(text: &str) -> Option<Place> {
+    let (partition, offset) = text.split_once('/')?;
+    Some((partition.parse().ok()?, offset.parse().ok()?))
+}
+
+/// The record by which a dead letter goes back to the group that gave it up.
+pub(crate) fn replay(
+    letter: &DeadLetter,
+    raw_key: Option<&Bytes>,
+    topic: &Arc<str>,
+    group: &str,
+) -> Outgoing {
+    let message = &letter.message;
+    let mut headers = with(headers(message), REPLAY_FOR, group);
+    headers = with(headers, REPLAYED, &letter.replayed.saturating_add(1).to_string());
+    Outgoing {
+        topic: Arc::clone(topic),
+        key: raw_key.cloned().or_else(|| message.key.clone().map(Bytes::from)),
+        headers,
+        body: message.body.clone(),
+    }
+}
+
+/// The mark of a dead letter that was replayed.
+pub(crate) fn settles(dead_letter_topic: &Arc<str>, (partition, offset): Place) -> Outgoing {
+    let headers = OwnedHeaders::new_with_capacity(1);
+    Outgoing {
+        topic: Arc::clone(dead_letter_topic),
+        key: None,
+        headers: with(headers, SETTLES, &format!("{partition}/{offset}")),
+        body: Bytes::new(),
+    }
 }

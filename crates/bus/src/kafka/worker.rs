@@ -123,7 +123,8 @@ impl Worker {
                     let topic = self.topic(record.topic());
                     let message = received(&record, &topic);
                     let bindings = &self.shared.group.bindings;
-                    let wanted = bindings.iter().any(|one| one.wants(&message.delivery.message));
+                    let wanted = message.is_for(&self.shared.group.name)
+                        && bindings.iter().any(|one| one.wants(&message.delivery.message));
                     let id: PartitionId = (topic, record.partition());
                     // An assignment happens inside a poll, on this thread.
                     let seen = self.shared.state().partitions.epoch();

@@ -19,7 +19,7 @@ const HEARTBEAT: u16 = 10;
 #[derive(Clone)]
 pub struct Address {
     uri: AMQPUri,
-    ca_file: Option<PathBuf>,
+    trust: Option<Arc<trust::Live>>,
 }
 
 /// An address that is none.
@@ -32,21 +32,22 @@ impl Address {
     pub fn parse(text: &str) -> Result<Address, InvalidAddress> {
         let mut uri: AMQPUri = text.parse().map_err(InvalidAddress)?;
         uri.query.heartbeat.get_or_insert(HEARTBEAT);
-        Ok(Address { uri, ca_file: None })
+        Ok(Address { uri, trust: None })
     }
 
-    /// Trusts the certificates of this PEM file as well.
+    /// Trusts the certificates of this PEM file as well. New connections follow the file.
     pub fn with_ca_file(mut self, file: PathBuf) -> Address {
-        self.ca_file = Some(file);
+        let files = trust::Files { ca_file: Some(file), ..trust::Files::default() };
+        self.trust = Some(files.follow());
         self
     }
 
     pub(crate) async fn connect(&self, name: &str) -> Result<Connection, Arc<str>> {
-        let cert_chain = match &self.ca_file {
-            Some(file) => Some(
-                std::fs::read_to_string(file)
-                    .map_err(|error| Arc::from(format!("{}: {error}", file.display())))?,
-            ),
+        let cert_chain = match &self.trust {
+            Some(live) => {
+                let current = live.current().map_err(|error| Arc::from(error.to_string()))?;
+                current.ca_pem().map(str::to_owned)
+            }
             None => None,
         };
         let runtime = lapin::runtime::default_runtime().map_err(|error| words(&error))?;

@@ -13,7 +13,7 @@ use super::address::{Address, words};
 use super::answer::answer;
 use super::declare::{TopologyError, soft};
 use super::properties::Incoming;
-use crate::{DeadLetter, Filter};
+use crate::{DeadLetter, Filter, Listing};
 
 /// The most bytes of bodies that one look holds.
 const MAX_HELD_BYTES: usize = 256 << 20;
@@ -23,17 +23,6 @@ const MAX_HELD_BYTES: usize = 256 << 20;
 pub struct DeadLetterQueue {
     pub(crate) address: Address,
     pub(crate) queue: String,
-}
-
-/// What a look found.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Listing {
-    /// Those that were meant, oldest first.
-    pub letters: Vec<DeadLetter>,
-    /// How many were looked at.
-    pub scanned: u64,
-    /// How many were in the queue when the look began.
-    pub total: u64,
 }
 
 impl DeadLetterQueue {

@@ -18,11 +18,12 @@ mod topology;
 
 pub use address::{Address, InvalidAddress};
 pub use consumer::{ConsumerOptions, RabbitConsumer};
-pub use dead_letters::{DeadLetterQueue, Listing};
+pub use dead_letters::DeadLetterQueue;
 pub use declare::{Drift, TopologyError, Trouble, check, declare};
 pub use publisher::{PublisherOptions, RabbitPublisher};
-pub use replay::{ReplayOptions, Replayed};
 pub use topology::{Topology, WorkQueue, retry_queue};
+
+pub use crate::{Listing, ReplayOptions, Replayed};
 
 /// For the log filter of every process that uses this module: below it the client library logs messages
 /// that the broker returned, bodies included.

@@ -1,46 +1,9 @@
 //! Sending dead letters back to the work queue that gave them up.
 
-use std::time::Duration;
-
-use tokio::time::Instant;
-
 use super::dead_letters::{DeadLetterQueue, Reader, Taken};
 use super::declare::TopologyError;
 use super::publisher::RabbitPublisher;
-use crate::{DeadLetter, Filter};
-
-/// The most messages that are published together; fewer when the rate is lower.
-const CHUNK: u32 = 100;
-
-/// How a replay goes.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ReplayOptions {
-    /// Which.
-    pub filter: Filter,
-    /// The most that are replayed.
-    pub limit: usize,
-    /// The most in a second.
-    pub per_second: u32,
-    /// Reports what it would do, and does nothing.
-    pub dry_run: bool,
-}
-
-impl Default for ReplayOptions {
-    fn default() -> ReplayOptions {
-        ReplayOptions { filter: Filter::default(), limit: 10_000, per_second: 100, dry_run: true }
-    }
-}
-
-/// What a replay did, or would do.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Replayed {
-    /// How many were looked at.
-    pub scanned: u64,
-    /// Ids of those that went back to their queue; in a dry run, that would.
-    pub replayed: Vec<String>,
-    /// Ids of those that stay, and why: the queue is not known, or is gone, or did not confirm.
-    pub kept: Vec<(String, String)>,
-}
+use crate::{DeadLetter, Pace, ReplayOptions, Replayed};
 
 impl DeadLetterQueue {
     /// Replays dead letters, oldest first. One leaves this queue only after the work queue has confirmed it.
@@ -64,13 +27,11 @@ impl DeadLetterQueue {
     ) -> Result<Replayed, TopologyError> {
         let reader = self.open().await?;
         let mut report = Replayed::default();
-        let per_second = options.per_second.max(1);
-        let started = Instant::now();
-        let mut sent: u32 = 0;
+        let mut pace = Pace::new(options.per_second);
         let mut ended = false;
         while !ended {
             let room = options.limit.saturating_sub(report.replayed.len());
-            let most = room.min(per_second.min(CHUNK) as usize);
+            let most = room.min(pace.chunk());
             let chunk = self.fill(&reader, options, most, &mut report).await?;
             ended = chunk.len() < most || most == 0;
             tell(reader.total, &report);
@@ -80,13 +41,9 @@ impl DeadLetterQueue {
                     .extend(chunk.into_iter().map(|(letter, _)| letter.message.message_id));
                 continue;
             }
-            sent = sent.saturating_add(u32::try_from(chunk.len()).unwrap_or(u32::MAX));
+            pace.turn(chunk.len()).await;
             self.send_back(publisher, &reader, chunk, &mut report).await;
             tell(reader.total, &report);
-            if !ended {
-                let pace = Duration::from_secs(1).mul_f64(f64::from(sent) / f64::from(per_second));
-                tokio::time::sleep_until(started + pace).await;
-            }
         }
         reader.close().await;
         Ok(report)

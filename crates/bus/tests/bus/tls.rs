@@ -83,6 +83,18 @@ pub(crate) async fn only_the_authority_named_is_trusted(
     let mut consuming = consumer(&trusting, &by_tls);
     drain(&mut consuming, 3, |_, _| {}).await;
 
+    // A file that breaks later changes nothing: the last good certificates stay.
+    let followed = tls.file("followed.pem");
+    std::fs::copy(tls.file("ca.pem"), &followed).unwrap();
+    let following = Address::parse(&url).unwrap().with_ca_file(followed.clone());
+    declare(&following, &topology()).await.unwrap();
+    std::fs::write(tls.file("nonsense.pem"), "nonsense").unwrap();
+    for trusted in ["nonsense", "stranger", "ca"] {
+        std::fs::copy(tls.file(&format!("{trusted}.pem")), &followed).unwrap();
+        let connected = declare(&following, &topology()).await;
+        assert_eq!(connected.is_ok(), trusted != "stranger", "{trusted}: {connected:?}");
+    }
+
     let strangers = Address::parse(&url).unwrap().with_ca_file(tls.file("stranger.pem"));
     let nobody = Address::parse(&url).unwrap();
     let missing = Address::parse(&url).unwrap().with_ca_file(tls.file("missing.pem"));

@@ -5,10 +5,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
+mod access;
 mod faults;
 mod offsets;
 mod order;
 mod refused;
+mod replay;
 mod security;
 mod topics;
 mod world;

@@ -1,22 +1,18 @@
 //! TLS, passwords and access rules, on a broker of the test's own.
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use bus::kafka::{
     Cluster, ConsumerOptions, KafkaConsumer, KafkaPublisher, PublisherOptions, Tls, admin,
 };
 use bus::{About, Consumer as _, PublishError, Publisher as _};
-use testkit::rig::KafkaOptions;
-use testkit::rig::certificates::{Authority, Issued};
-use testkit::rig::kafka::KafkaSecurity;
+use testkit::rig::certificates::Authority;
 use tokio::time::timeout;
 
-use crate::world::{LONG, Site, ids, next};
+use crate::world::{LONG, SECRET, Site, WEEK, by, ids, next, secured};
 
 const ACLS: &str = "org.apache.kafka.tools.AclCommand";
-const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
-const SECRET: &str = "canary-password";
 
 async fn refusal(cluster: &Cluster, site: &Site) -> PublishError {
     let publisher = KafkaPublisher::new(cluster.clone(), PublisherOptions::default());
@@ -33,19 +29,10 @@ async fn only_who_may_gets_in_and_only_as_far_as_it_may() {
     let authority = Authority::make(folder.path(), "ca").unwrap();
     let stranger = Authority::make(folder.path(), "stranger").unwrap();
     let now = SystemTime::now();
-    let broker = authority.issue("broker", &[], now + WEEK).unwrap();
     let client = authority.issue("client", &[], now + WEEK).unwrap();
     let expired = authority.issue("expired", &[], now - WEEK).unwrap();
     let foreign = stranger.issue("foreign", &[], now + WEEK).unwrap();
-    let security = KafkaSecurity {
-        authority: authority.certificate(),
-        certificate: broker.certificate.clone(),
-        key: broker.key.clone(),
-        mutual: true,
-        users: ["producer", "historian"].map(|name| (name.to_owned(), SECRET.to_owned())).into(),
-    };
-    let options = KafkaOptions { security: Some(security), ..KafkaOptions::default() };
-    let Some(kafka) = testkit::private_kafka(options).await.unwrap() else { return };
+    let Some(kafka) = secured(&authority, &["producer", "historian"]).await else { return };
     // The plain listener is the administrator's.
     let site = Site::on(&kafka.servers(), 2, 1).await;
     let plain = kafka.servers();
@@ -77,10 +64,6 @@ async fn only_who_may_gets_in_and_only_as_far_as_it_may() {
     .await;
 
     let secure = Cluster::parse(&kafka.secure_servers()).unwrap();
-    let by = |cluster: &Cluster, identity: &Issued, authority: &Authority| {
-        let identity = Some((identity.certificate.clone(), identity.key.clone()));
-        cluster.clone().with_tls(Tls { ca_file: Some(authority.certificate()), identity })
-    };
     let trusted = by(&secure, &client, &authority);
     let producer = trusted.clone().with_login("producer", SECRET);
     let historian = trusted.clone().with_login("historian", SECRET);

@@ -2,18 +2,51 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bus::kafka::{
-    Cluster, ConsumerOptions, Group, KafkaConsumer, KafkaPublisher, Offsets, PublisherOptions,
+    Cluster, ConsumerOptions, Group, KafkaConsumer, KafkaPublisher, Offsets, PublisherOptions, Tls,
     admin,
 };
 use bus::{About, Batch, Binding, Consumer as _, Message, Publisher as _, Retry};
+use testkit::PrivateKafka;
+use testkit::rig::KafkaOptions;
+use testkit::rig::certificates::{Authority, Issued};
+use testkit::rig::kafka::KafkaSecurity;
 use tokio::time::timeout;
 
+/// A day of a certificate's end that is far enough from today.
+pub(crate) const WEEK: Duration = Duration::from_secs(7 * 24 * 3600);
+/// The password of everybody on a secured cluster.
+pub(crate) const SECRET: &str = "canary-password";
 pub(crate) const LONG: Duration = Duration::from_secs(120);
 /// The shortest that a broker allows.
 const SESSION: Duration = Duration::from_secs(6);
+
+/// A cluster whose second listener asks for a certificate of the authority and the password of one of the users. Who comes by the plain
+/// listener, and `admin`, may do everything.
+pub(crate) async fn secured(authority: &Authority, users: &[&str]) -> Option<PrivateKafka> {
+    let broker = authority.issue("broker", &[], SystemTime::now() + WEEK).unwrap();
+    let security = KafkaSecurity {
+        authority: authority.certificate(),
+        certificate: broker.certificate,
+        key: broker.key,
+        mutual: true,
+        users: users.iter().map(|name| ((*name).to_owned(), SECRET.to_owned())).collect(),
+    };
+    let options = KafkaOptions {
+        security: Some(security),
+        settings: "super.users=User:ANONYMOUS;User:admin\n".to_owned(),
+        ..KafkaOptions::default()
+    };
+    testkit::private_kafka(options).await.unwrap()
+}
+
+/// A cluster as somebody with this certificate sees it who trusts that authority.
+pub(crate) fn by(cluster: &Cluster, identity: &Issued, authority: &Authority) -> Cluster {
+    let identity = Some((identity.certificate.clone(), identity.key.clone()));
+    cluster.clone().with_tls(Tls { ca_file: Some(authority.certificate()), identity })
+}
 
 /// Where a test publishes and consumes.
 #[derive(Clone)]

@@ -1,31 +1,14 @@
 //! Where Kafka is, when it carries the events.
 
-use settings::{Key, Kind, Section};
+use settings::{Key, Kind, Section, joined, kafka};
 
 use super::wiring::Bus;
 
-/// The keys.
-pub(super) const KEYS: &[Key] = &[
-    Key::new("kafka.brokers", Kind::Text, "Kafka: host:port,host:port."),
-    Key::new(
-        "kafka.tls",
-        Kind::Flag,
-        "Whether Kafka is reached over TLS. A certificate file says so as well.",
-    )
-    .default("false"),
-    Key::new(
-        "kafka.ca_file",
-        Kind::Text,
-        "PEM certificates of who signed the brokers' certificates, instead of the system's.",
-    ),
-    Key::new(
-        "kafka.certificate_file",
-        Kind::Text,
-        "PEM certificate that we show to the brokers.",
-    ),
-    Key::new("kafka.key_file", Kind::Text, "PEM key of kafka.certificate_file."),
-    Key::new("kafka.user", Kind::Text, "The user of SASL/SCRAM-SHA-512."),
-    Key::new("kafka.password", Kind::Text, "Its password.").secret(),
+/// The keys of the cluster, and of the topics that are made.
+pub(super) const KEYS: &[Key] =
+    &joined::<{ kafka::KEYS.len() + TOPICS.len() }>(&[kafka::KEYS, TOPICS]);
+
+const TOPICS: &[Key] = &[
     Key::new(
         "kafka.partitions",
         Kind::Integer { min: 1, max: 1_000 },
@@ -56,17 +39,15 @@ pub struct KafkaBus {
 
 #[cfg(feature = "kafka")]
 pub(super) fn bus(section: &Section) -> Result<Bus, settings::Error> {
-    let text = |key| section.find(key).map(|found| found.map(|value| value.text()));
-    let file = |key| section.find(key).map(|found| found.map(|value| value.path()));
-    let password = section.find("kafka.password")?.map(|value| value.secret());
+    let named = kafka::Kafka::from_section(section)?;
     let parts = bus::kafka::ClusterParts {
-        brokers: text("kafka.brokers")?,
-        tls: section.get("kafka.tls")?.flag()?,
-        ca_file: file("kafka.ca_file")?,
-        certificate_file: file("kafka.certificate_file")?,
-        key_file: file("kafka.key_file")?,
-        user: text("kafka.user")?,
-        password: password.map(|secret| secret.expose().to_owned()),
+        brokers: named.brokers,
+        tls: named.tls,
+        ca_file: named.ca_file,
+        certificate_file: named.certificate_file,
+        key_file: named.key_file,
+        user: named.user,
+        password: named.password.map(|secret| secret.expose().to_owned()),
     };
     let refuse = |error: bus::kafka::InvalidParts| {
         section.refuse(&format!("kafka.{}", error.part), error.reason)

@@ -12,7 +12,11 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + api::serve::KEYS.len() + kafka::KEYS.len() }>(&[
+    OWN,
+    &api::serve::KEYS,
+    kafka::KEYS,
+]);
 
 const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "Postgres.")
@@ -175,6 +179,12 @@ const OWN: &[Key] = &[
         "The comfortable ranges: metric, unit and range, with commas between.",
     )
     .default("temperature C 18..27, humidity % 50..70, ammonia ppm 0..20"),
+    Key::new(
+        "media.copies",
+        Kind::Integer { min: 1, max: 64 },
+        "Images copied at once in one process. Each, of 64 MiB at the most, is held in memory.",
+    )
+    .default("4"),
     Key::new("media.source.url", Kind::Text, "The sites' object store, from which images are copied when both are configured: its S3 address."),
     Key::new("media.source.bucket", Kind::Text, "The bucket.").default("media"),
     Key::new("media.source.region", Kind::Text, "The region.").default("us-east-1"),

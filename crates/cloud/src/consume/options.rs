@@ -8,7 +8,7 @@ use settings::Section;
 
 use super::analytics::ranges::Ranges;
 use super::debounce::Debounce;
-use super::media::Stores;
+use super::media::{DEFAULT_COPIES, Stores};
 
 /// What the consumers were told.
 #[derive(Debug, Clone, PartialEq)]
@@ -28,6 +28,8 @@ pub struct Options {
     pub ranges: Ranges,
     /// From where to where objects are copied; `None`: they stay where they are.
     pub stores: Option<Stores>,
+    /// Objects copied at once; each is held in memory.
+    pub copies: usize,
 }
 
 impl Default for Options {
@@ -43,6 +45,7 @@ impl Default for Options {
             poll: Duration::from_millis(500),
             ranges: Ranges::default(),
             stores: None,
+            copies: DEFAULT_COPIES,
         }
     }
 }
@@ -66,6 +69,7 @@ impl Options {
         let ranges = text.parse::<Ranges>();
         let ranges = ranges.map_err(|why| section.refuse("analytics.ranges", why))?;
         let stores = Stores::from_section(section)?;
-        Ok(Options { windows, debounce, ranges, stores, ..Options::default() })
+        let copies = section.get("media.copies")?.parse()?;
+        Ok(Options { windows, debounce, ranges, stores, copies, ..Options::default() })
     }
 }

@@ -3,10 +3,11 @@
 //! A deed without its record is not done: [`begin`] comes first, and its error stops the caller. A record that stays
 //! `started` is of a process that ended in the middle.
 
+use bus::Progress;
 use jiff::Timestamp;
 use serde::Serialize;
 use serde_json::Value;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
 /// The longest name of a user that is kept.
@@ -46,6 +47,15 @@ pub struct Deed<'a> {
     pub dry_run: bool,
 }
 
+/// What a deed came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+pub struct Counted {
+    /// How many were meant, beyond its limit too.
+    pub matched: u64,
+    /// Of these, changed.
+    pub changed: u64,
+}
+
 /// How a deed ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Outcome {
@@ -82,14 +92,37 @@ pub struct Record {
     pub parameters: Value,
     /// Whether nothing was to be changed.
     pub dry_run: bool,
-    /// How many were meant; not known before the end.
+    /// How many were meant; before the end, so far, where that is known.
     pub matched: Option<i64>,
-    /// How many were changed; not known before the end.
+    /// How many were changed; before the end, so far, where that is known.
     pub changed: Option<i64>,
     /// `started`, `done` or `failed`.
     pub outcome: String,
     /// Why it failed.
     pub error: Option<String>,
+    /// How many it has looked at so far, where it looks at them one by one.
+    pub seen: Option<i64>,
+    /// Of how many.
+    pub total: Option<i64>,
+}
+
+/// Records a deed that is one statement or two: that it begins, and what it came to, whether it was done or failed. It is told the number of its
+/// record, which is returned too.
+pub async fn recorded<F: Future<Output = Result<Counted, pg::Error>>>(
+    client: &Client,
+    deed: &Deed<'_>,
+    doing: impl FnOnce(i64) -> F,
+) -> Result<(i64, Counted), pg::Error> {
+    let id = begin(client, deed).await?;
+    let done = doing(id).await;
+    let outcome = match &done {
+        Ok(Counted { matched, changed }) => Outcome::Done { matched: *matched, changed: *changed },
+        Err(error) => Outcome::Failed { changed: 0, error: error.to_string() },
+    };
+    let written = finish(client, id, &outcome).await;
+    let done = done?;
+    written?;
+    Ok((id, done))
 }
 
 /// Records that a deed begins. Returns the number of the record.
@@ -105,9 +138,25 @@ pub async fn begin(client: &Client, deed: &Deed<'_>) -> Result<i64, pg::Error> {
     Ok(row.get(0))
 }
 
+/// Records how far a deed is that takes long.
+pub async fn note(client: &Client, id: i64, progress: Progress) -> Result<(), pg::Error> {
+    let Progress { seen, total, matched, changed } = progress;
+    client
+        .execute(
+            "UPDATE operator_audit SET seen = $2, total = $3, matched = $4, changed = $5
+             WHERE id = $1 AND outcome = 'started'",
+            &[&id, &number(seen), &number(total), &number(matched), &number(changed)],
+        )
+        .await?;
+    Ok(())
+}
+
+fn number(value: u64) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
 /// Records how it ended.
 pub async fn finish(client: &Client, id: i64, outcome: &Outcome) -> Result<(), pg::Error> {
-    let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
     let (word, matched, changed, error) = match outcome {
         Outcome::Done { matched, changed } => {
             ("done", Some(number(*matched)), number(*changed), None)
@@ -129,30 +178,38 @@ pub async fn finish(client: &Client, id: i64, outcome: &Outcome) -> Result<(), p
     Ok(())
 }
 
+const COLUMNS: &str =
+    "id, at, actor_kind, actor, action, parameters, dry_run, matched, changed, outcome, error,
+    seen, total";
+
 /// The latest records, newest first.
 pub async fn latest(client: &Client, limit: usize) -> Result<Vec<Record>, pg::Error> {
     let limit = i64::try_from(limit).unwrap_or(i64::MAX);
-    let rows = client
-        .query(
-            "SELECT id, at, actor_kind, actor, action, parameters, dry_run, matched, changed, outcome, error
-             FROM operator_audit ORDER BY at DESC, id DESC LIMIT $1",
-            &[&limit],
-        )
-        .await?;
-    Ok(rows
-        .iter()
-        .map(|row| Record {
-            id: row.get(0),
-            at: row.get(1),
-            actor_kind: row.get(2),
-            actor: row.get(3),
-            action: row.get(4),
-            parameters: row.get(5),
-            dry_run: row.get(6),
-            matched: row.get(7),
-            changed: row.get(8),
-            outcome: row.get(9),
-            error: row.get(10),
-        })
-        .collect())
+    let query = format!("SELECT {COLUMNS} FROM operator_audit ORDER BY at DESC, id DESC LIMIT $1");
+    let rows = client.query(&query, &[&limit]).await?;
+    Ok(rows.iter().map(record).collect())
+}
+
+/// One record.
+pub async fn show(client: &Client, id: i64) -> Result<Option<Record>, pg::Error> {
+    let query = format!("SELECT {COLUMNS} FROM operator_audit WHERE id = $1");
+    Ok(client.query_opt(&query, &[&id]).await?.as_ref().map(record))
+}
+
+fn record(row: &Row) -> Record {
+    Record {
+        id: row.get(0),
+        at: row.get(1),
+        actor_kind: row.get(2),
+        actor: row.get(3),
+        action: row.get(4),
+        parameters: row.get(5),
+        dry_run: row.get(6),
+        matched: row.get(7),
+        changed: row.get(8),
+        outcome: row.get(9),
+        error: row.get(10),
+        seen: row.get(11),
+        total: row.get(12),
+    }
 }

@@ -1,12 +1,14 @@
 //! Reading the dead letters, and asking for their replay.
 
-use bus::{Cause, CauseGroup, DeadLetter, Death, Message};
+use bus::{Cause, CauseGroup, DeadLetter, Death, Filter, Message, Test};
 use bytes::Bytes;
 use jiff::Timestamp;
 use serde::Deserialize;
 use tokio_postgres::types::{Json, ToSql};
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
+
+use super::tenant_of;
 
 /// Which dead letters are meant. What is absent does not matter; what is there must all hold.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -48,6 +50,19 @@ pub(super) const COLUMNS: &str =
      body, cause_code, cause_message, attempts, replayed, deaths, dead_lettered_at, replay_at";
 
 impl Wanted {
+    /// The same for dead letters that a broker keeps.
+    pub fn filter(&self) -> Filter {
+        let of = |tenant| Test::new(move |letter| tenant_of(&letter.message.body) == Some(tenant));
+        Filter {
+            message_ids: self.message_ids.clone().map(|ids| ids.into_iter().collect()),
+            queue: self.queue.clone(),
+            cause_code: self.cause_code.clone(),
+            since: self.since,
+            test: self.tenant.map(of),
+            ..Filter::default()
+        }
+    }
+
     fn values(&self) -> [&(dyn ToSql + Sync); 5] {
         [&self.message_ids, &self.queue, &self.cause_code, &self.since, &self.tenant]
     }
@@ -118,6 +133,12 @@ pub async fn request_replay(
     let rate = f64::from(per_second.max(1));
     let [a, b, c, d, e] = wanted.values();
     Ok(client.execute(&query, &[a, b, c, d, e, &limit, &rate, &audit_id]).await?)
+}
+
+/// How many there are, counted up to `limit`: "so many or more" costs little at any number.
+pub async fn count_to(client: &Client, limit: i64) -> Result<i64, pg::Error> {
+    let query = "SELECT count(*) FROM (SELECT FROM bus_dead_letter LIMIT $1) AS few";
+    Ok(client.query_one(query, &[&limit]).await?.get(0))
 }
 
 /// How many of the replays that an entry of the audit asked for are still due.

@@ -8,6 +8,7 @@ mod batches;
 mod docs;
 mod guard;
 mod health;
+mod media;
 mod operate;
 mod query;
 mod quota;
@@ -22,8 +23,10 @@ use axum::Router;
 use axum::http::Method;
 use axum::middleware::from_fn_with_state;
 use axum::routing::{get, post};
+use bus::letterbox::Desk;
 use serde_json::Value;
 use tokio::sync::Semaphore;
+use uuid::Uuid;
 
 use crate::config::Limits;
 use crate::ingest::Writer;
@@ -35,6 +38,7 @@ use quota::Quotas;
 /// Every route, and whether it is open without a token.
 pub const ROUTES: &[Route] = &[
     (Method::POST, "/api/v1/sync/batches", Open::Never),
+    (Method::POST, "/api/v1/sync/media", Open::Never),
     (Method::GET, "/api/v1/telemetry", Open::Never),
     (Method::GET, "/api/v1/telemetry/aggregates", Open::Never),
     (Method::GET, "/api/v1/telemetry/latest", Open::Never),
@@ -57,12 +61,15 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/ledger/events/{event_id}", Open::Never),
     (Method::GET, "/api/v1/ledger/hours", Open::Never),
     (Method::GET, "/api/v1/ledger/held", Open::Never),
+    (Method::GET, "/api/v1/ledger/media", Open::Never),
     (Method::GET, "/api/v1/summary", Open::Never),
     (Method::GET, "/api/v1/relay/dead-letters", Open::Never),
     (Method::POST, "/api/v1/relay/redrive", Open::Never),
     (Method::GET, "/api/v1/dead-letters", Open::Never),
     (Method::POST, "/api/v1/dead-letters/replay", Open::Never),
     (Method::GET, "/api/v1/dead-letters/replays/{id}", Open::Never),
+    (Method::GET, "/api/v1/media/copies", Open::Never),
+    (Method::POST, "/api/v1/media/copies/retry", Open::Never),
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
@@ -102,8 +109,14 @@ pub(crate) struct Service {
     pub(crate) ingests: bool,
     /// How long ingestion remembers event ids.
     pub(crate) dedupe_ttl: Duration,
+    /// Whether this process has both object stores.
+    pub(crate) copies: bool,
     /// What carries events to the consumers, in a word.
     pub(crate) bus: &'static str,
+    /// The consumers' dead letters, where a broker keeps them.
+    pub(crate) letters: Option<Desk<Option<Uuid>>>,
+    /// For what needs a connection of its own.
+    pub(crate) database: pg::Options,
 }
 
 /// Queries worked on at once; further ones are told to come back. Fewer than the pool has connections
@@ -132,7 +145,9 @@ impl Http {
     pub(crate) fn router(self) -> Router {
         let mut router = operate::routes(query::routes(Router::new()));
         if self.service.ingests {
-            router = router.route("/api/v1/sync/batches", post(batches::receive));
+            router = router
+                .route("/api/v1/sync/batches", post(batches::receive))
+                .route("/api/v1/sync/media", post(media::ask));
         }
         router
             .route("/metrics", get(health::metrics))

@@ -32,7 +32,8 @@ use watch::Drain;
 
 pub use deliver::Routes;
 pub use outbox::table;
-pub use redrive::{DeadLetter, MAX_REDRIVE, Redriven, Selection, dead_letters, redrive};
+pub use redrive::{DeadLetter, MAX_REDRIVE, Selection, dead_letters, redrive};
+pub use watch::{Glance, glance};
 
 /// How often the table is looked at, at the least.
 const LOOK_EVERY: Duration = Duration::from_secs(5);

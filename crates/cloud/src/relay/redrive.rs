@@ -7,7 +7,7 @@ use tokio_postgres::Client;
 use uuid::Uuid;
 
 use crate::RELAY_CHANNEL;
-use crate::dead_letters::audit::{self, Actor, Deed, Outcome};
+use crate::dead_letters::audit::{self, Actor, Counted, Deed};
 
 /// The most rows of one redrive.
 pub const MAX_REDRIVE: u32 = 10_000;
@@ -25,15 +25,6 @@ pub struct Selection {
     pub since: Option<Timestamp>,
     /// Buried before this time.
     pub until: Option<Timestamp>,
-}
-
-/// What a redrive did.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub struct Redriven {
-    /// Dead letters that were meant, beyond the limit too.
-    pub matched: u64,
-    /// Of these, put back.
-    pub changed: u64,
 }
 
 /// An event that the relay gave up. Its envelope is not shown.
@@ -97,20 +88,12 @@ pub async fn redrive(
     selection: &Selection,
     limit: u32,
     dry_run: bool,
-) -> Result<Redriven, pg::Error> {
+) -> Result<Counted, pg::Error> {
     let limit = limit.min(MAX_REDRIVE);
     let parameters = json!({"selection": selection, "limit": limit});
     let deed = Deed { actor, action: "relay.redrive", parameters, dry_run };
-    let record = audit::begin(client, &deed).await?;
-    let done = attempt(client, selection, limit, dry_run).await;
-    let outcome = match &done {
-        Ok(Redriven { matched, changed }) => Outcome::Done { matched: *matched, changed: *changed },
-        Err(error) => Outcome::Failed { changed: 0, error: error.to_string() },
-    };
-    let recorded = audit::finish(client, record, &outcome).await;
-    let done = done?;
-    recorded?;
-    Ok(done)
+    let doing = |_| attempt(client, selection, limit, dry_run);
+    Ok(audit::recorded(client, &deed, doing).await?.1)
 }
 
 async fn attempt(
@@ -118,13 +101,13 @@ async fn attempt(
     selection: &Selection,
     limit: u32,
     dry_run: bool,
-) -> Result<Redriven, pg::Error> {
+) -> Result<Counted, pg::Error> {
     let Selection { event_ids, reason, tenant, since, until } = selection;
     let count = format!("SELECT count(*) FROM relay_outbox WHERE {MEANT}");
     let row = client.query_one(&count, &[event_ids, reason, tenant, since, until]).await?;
     let matched = row.get::<_, i64>(0).unsigned_abs();
     if dry_run || matched == 0 {
-        return Ok(Redriven { matched, changed: 0 });
+        return Ok(Counted { matched, changed: 0 });
     }
     let put_back = format!(
         "WITH back AS (
@@ -141,5 +124,5 @@ async fn attempt(
             &[event_ids, reason, tenant, since, until, &i64::from(limit), &RELAY_CHANNEL],
         )
         .await?;
-    Ok(Redriven { matched, changed: row.get::<_, i64>(0).unsigned_abs() })
+    Ok(Counted { matched, changed: row.get::<_, i64>(0).unsigned_abs() })
 }

@@ -7,17 +7,19 @@ use super::meter::Meter;
 /// Counting stops here: a gauge that says "this many or more" costs little at any backlog.
 const COUNT_LIMIT: i64 = 100_000;
 
-/// The outbox at a glance.
+/// The outbox at a glance. Counts end at a hundred thousand.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub(super) struct Glance {
+pub struct Glance {
     /// The row that has been due longest, held or not, and for how many seconds.
-    pub(super) oldest: Option<(i64, f64)>,
-    pub(super) rows: i64,
-    pub(super) dead: i64,
+    pub oldest: Option<(i64, f64)>,
+    /// Events that wait or are held.
+    pub rows: i64,
+    /// Dead letters.
+    pub dead: i64,
 }
 
 /// Looks.
-pub(super) async fn glance(pool: &pg::Pool) -> Result<Glance, pg::Error> {
+pub async fn glance(pool: &pg::Pool) -> Result<Glance, pg::Error> {
     let client = pool.get().await?;
     let statement = client
         .prepare_cached(

@@ -19,7 +19,7 @@ async fn over_link(address: &Address) -> (Link, Address) {
     (link, Address { url, ..address.clone() })
 }
 
-fn image(barn: &Barn, path: &str, size: usize) -> Value {
+pub(crate) fn image(barn: &Barn, path: &str, size: usize) -> Value {
     let mut event = barn.media(SessionId::mint(), "2026-02-01T10:00:00Z");
     event["payload"] = json!({"media_id": MediaId::mint(), "path": path,
         "mime_type": "image/jpeg", "size_bytes": size});

@@ -23,6 +23,8 @@ enum Case {
     Ledger(&'static str, &'static str),
     /// Takes events: one of the tenant's is refused.
     Takes,
+    /// Answers a site about images that it names.
+    Images,
     /// For operators: about the token's own tenants, whichever they are. What they find there is in `operate`.
     Operates,
 }
@@ -48,13 +50,19 @@ fn case(method: &str, path: &str) -> Option<Case> {
     let open = ["/metrics", "/healthz", "/readyz", "/api/v1/openapi.json", "/api/docs"];
     match (method, path) {
         ("post", "/api/v1/sync/batches") => Some(Case::Takes),
-        ("post", "/api/v1/relay/redrive" | "/api/v1/dead-letters/replay") => Some(Case::Operates),
+        ("post", "/api/v1/sync/media") => Some(Case::Images),
+        ("get", "/api/v1/ledger/media") => Some(Case::Ledger("media_ids=MEDIA", "media")),
+        (
+            "post",
+            "/api/v1/relay/redrive" | "/api/v1/dead-letters/replay" | "/api/v1/media/copies/retry",
+        ) => Some(Case::Operates),
         (
             "get",
             "/api/v1/summary"
             | "/api/v1/relay/dead-letters"
             | "/api/v1/dead-letters"
-            | "/api/v1/dead-letters/replays/{id}",
+            | "/api/v1/dead-letters/replays/{id}"
+            | "/api/v1/media/copies",
         ) => Some(Case::Operates),
         ("get", "/api/v1/ledger/streams") => Some(Case::Ledger("", "streams")),
         ("get", "/api/v1/ledger/blocks") => Some(Case::Ledger("place", "blocks")),
@@ -74,6 +82,7 @@ struct World {
     session: SessionId,
     epoch: Epoch,
     event: String,
+    media: String,
     /// Ids that only the tenant's own data has.
     marks: Vec<String>,
 }
@@ -87,6 +96,8 @@ async fn world() -> World {
     events.push(barn.created(session, event::id::BatchId::mint(), at, 90.0));
     events.push(barn.finalized(session, at, 95.0));
     events.push(barn.media(session, at));
+    let image = events.last().map(|event| &event["payload"]["media_id"]);
+    let media = image.and_then(Value::as_str).unwrap().to_owned();
     events.push(barn.inference(session, at, 0.8));
     let hour = json!({"metric_type": "temperature", "aggregation_window": "1h", "avg_value": 1.0,
         "min_value": 1.0, "max_value": 1.0, "unit": "C"});
@@ -110,7 +121,7 @@ async fn world() -> World {
         epoch.to_string(),
         "batch-1".to_owned(),
     ];
-    World { site, session, epoch, event, marks }
+    World { site, session, epoch, event, media, marks }
 }
 
 impl World {
@@ -164,6 +175,7 @@ async fn no_route_shows_a_tenant_to_another() {
                     world.assert_shows_nothing(answer, &what).await;
                 }
                 Case::Takes => takes(&world, path, &strangers).await,
+                Case::Images => images(&world, path, &strangers).await,
                 Case::Operates => operates(&world, method, path, &strangers).await,
                 Case::Ledger(query, list) => {
                     let place = format!("stream=barn-7&epoch={}", world.epoch);
@@ -171,6 +183,7 @@ async fn no_route_shows_a_tenant_to_another() {
                     let hour = (id.as_u128() >> 80) / event::ledger::HOUR_MS;
                     let query = query.replace("place", &place).replace("EVENT", &world.event);
                     let query = query.replace("HOUR", &hour.to_string());
+                    let query = query.replace("MEDIA", &world.media);
                     ledger(&world, path, (&query, list), &viewer, &strangers, theirs).await;
                 }
                 Case::Reads(query) => {
@@ -197,8 +210,12 @@ async fn operates(world: &World, method: &str, path: &str, strangers: &[(Role, S
         let what = format!("{path} {role}");
         let answer = request().bearer_auth(secret).send().await.unwrap();
         let expected = if acts || *role == Role::Edge { 403 } else { 200 };
-        // How a replay goes is for those who may begin one.
-        let expected = if path.contains("{id}") && *role == Role::Viewer { 403 } else { expected };
+        // How a replay goes is for those who may begin one, and there is none of theirs.
+        let expected = match (path.contains("{id}"), role) {
+            (true, Role::Viewer) => 403,
+            (true, Role::Admin | Role::Operator) => 404,
+            _ => expected,
+        };
         assert_eq!(answer.status(), expected, "{what}");
         world.assert_shows_nothing(answer, &what).await;
     }
@@ -272,6 +289,27 @@ async fn ledger(
         assert_eq!(answer.status(), expected, "{what}");
         let said = world.assert_shows_nothing(answer, &what).await;
         assert!(expected != 200 || said[list] == json!([]), "{what}: {said}");
+    }
+}
+
+async fn images(world: &World, path: &str, strangers: &[(Role, String)]) {
+    let url = format!("http://{}{path}", world.site.cloud.http());
+    let ask = || {
+        let image = json!({"tenant_id": world.site.tenant, "media_id": world.media});
+        http().post(&url).json(&json!({"v": 1, "media": [image]}))
+    };
+    assert_eq!(ask().send().await.unwrap().status(), 401);
+    let (client, tenants) = (world.site.client().await, Tenants::Only(vec![world.site.tenant]));
+    let (_, own) = token(&client, Role::Edge, tenants).await;
+    let said: Value = ask().bearer_auth(own).send().await.unwrap().json().await.unwrap();
+    let found = (&said["copies"], &said["media"][0]["copy_status"]);
+    assert_eq!(found, (&json!(false), &json!("pending")), "{said}");
+    for (role, secret) in strangers {
+        let answer = ask().bearer_auth(secret).send().await.unwrap();
+        let allowed = matches!(role, Role::Edge | Role::Admin);
+        assert_eq!(answer.status(), if allowed { 200 } else { 403 }, "{role}");
+        let said = world.assert_shows_nothing(answer, path).await;
+        assert!(!allowed || said["media"] == json!([]), "{role}: {said}");
     }
 }
 

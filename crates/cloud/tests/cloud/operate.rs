@@ -1,5 +1,7 @@
 //! What the operators' console asks of the cloud: how it stands, dead letters by cause, sending them back.
 
+use std::net::SocketAddr;
+
 use cloud::tokens::{Role, Tenants};
 use event::id::{Epoch, TenantId};
 use reqwest::Method;
@@ -7,25 +9,31 @@ use serde_json::{Value, json};
 
 use crate::site::{Site, batch, http, placed, token};
 
-struct Asker<'a> {
-    site: &'a Site,
+/// Somebody with a token, and the replica that is asked.
+pub(crate) struct Asker {
+    at: SocketAddr,
     token: String,
 }
 
-impl Asker<'_> {
-    async fn new(site: &Site, role: Role, tenants: Tenants) -> Asker<'_> {
+impl Asker {
+    pub(crate) async fn new(site: &Site, role: Role, tenants: Tenants) -> Asker {
         let (_, token) = token(&site.client().await, role, tenants).await;
-        Asker { site, token }
+        Asker { at: site.cloud.http(), token }
     }
 
-    async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
-        let url = format!("http://{}/api/v1{path}", self.site.cloud.http());
+    /// The same at another replica.
+    pub(crate) fn at(&self, at: SocketAddr) -> Asker {
+        Asker { at, token: self.token.clone() }
+    }
+
+    pub(crate) async fn ask(&self, method: Method, path: &str, body: Value) -> (u16, Value) {
+        let url = format!("http://{}/api/v1{path}", self.at);
         let request = http().request(method, url).bearer_auth(&self.token);
         let answer = request.json(&body).send().await.unwrap();
         (answer.status().as_u16(), answer.json().await.unwrap_or_default())
     }
 
-    async fn get(&self, path: &str) -> (u16, Value) {
+    pub(crate) async fn get(&self, path: &str) -> (u16, Value) {
         self.ask(Method::GET, path, Value::Null).await
     }
 }
@@ -77,7 +85,7 @@ async fn a_token_sees_and_moves_its_own_tenants_dead_letters_alone() {
     for (path, cause) in
         [("/relay/redrive", "unroutable"), ("/dead-letters/replay", "invalid_unit")]
     {
-        let post = async |asker: &Asker<'_>, body: Value| asker.ask(Method::POST, path, body).await;
+        let post = async |asker: &Asker, body: Value| asker.ask(Method::POST, path, body).await;
         let all = json!({"all": true});
         assert_eq!(post(&viewer, all.clone()).await.0, 403, "{path}");
         assert_eq!(post(&machine, all.clone()).await.0, 403, "{path}");

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::inline;
-use cloud::dead_letters::audit::Actor;
-use cloud::relay::{Parts, Redriven, Relay, Routes, Selection, redrive};
+use cloud::dead_letters::audit::{Actor, Counted};
+use cloud::relay::{Parts, Relay, Routes, Selection, redrive};
 use cloud::tokens::{Role, Tenants};
 use cloud::{Cloud, Work, dead_letters};
 use event::id::{DeviceId, Epoch, TenantId};
@@ -137,11 +137,11 @@ async fn a_message_that_is_too_large_is_a_dead_letter_until_it_is_redriven() {
     let actor = Actor::User("ada".to_owned());
     let reason = |reason: &str| Selection { reason: Some(reason.to_owned()), ..Default::default() };
     let none = redrive(&client, &actor, &reason("unroutable"), 10, false).await.unwrap();
-    assert_eq!(none, Redriven { matched: 0, changed: 0 });
+    assert_eq!(none, Counted { matched: 0, changed: 0 });
     let dry = redrive(&client, &actor, &reason("too_large"), 10, true).await.unwrap();
-    assert_eq!(dry, Redriven { matched: 1, changed: 0 });
+    assert_eq!(dry, Counted { matched: 1, changed: 0 });
     let done = redrive(&client, &actor, &reason("too_large"), 10, false).await.unwrap();
-    assert_eq!(done, Redriven { matched: 1, changed: 1 });
+    assert_eq!(done, Counted { matched: 1, changed: 1 });
     let audit = "SELECT string_agg(concat_ws(' ', actor, dry_run, matched, changed, outcome), ',' ORDER BY id)
          FROM operator_audit WHERE action = 'relay.redrive'";
     assert_eq!(site.text(audit).await, "ada f 0 0 done,ada t 1 0 done,ada f 1 1 done");

@@ -25,7 +25,7 @@ struct Stored {
 }
 
 impl Store {
-    fn put(&self, message: &Message) {
+    pub(crate) fn put(&self, message: &Message) {
         let mut stored = self.0.lock().unwrap();
         stored.deliveries += 1;
         if stored.ids.insert(message.message_id.clone()) {

@@ -86,7 +86,7 @@ impl User {
     }
 
     /// Refuses whoever does not see everything, for what belongs to no tenant.
-    pub(crate) fn may_see_the_plant(&self) -> Result<(), Refused> {
+    pub(crate) fn may_see_everything(&self) -> Result<(), Refused> {
         match self.scope.is_all() {
             true => Ok(()),
             false => Err(Refused::forbidden("this is for tokens of all tenants")),

@@ -38,6 +38,7 @@ pub(crate) enum View {
     Explore,
     Sessions,
     Alarms,
+    Schedules,
     Queues,
     Alerts,
 }
@@ -96,12 +97,11 @@ pub(crate) async fn sign_in(
     tracing::info!(token = %token.id, role = token.role.as_str(), "signed in");
     let user =
         User { scope: Scope::of(&token.tenants), token, expires_at: session.expires_at, session };
-    let secure = http.public_url.as_deref().is_some_and(|url| url.starts_with("https://"));
     let set = format!(
         "{COOKIE}={}; Path=/; HttpOnly; SameSite=Strict; Max-Age={}{}",
         id.expose(),
         http.sessions.life().as_secs(),
-        if secure { "; Secure" } else { "" }
+        if http.secure { "; Secure" } else { "" }
     );
     Ok(([(SET_COOKIE, set)], Json(describe(&http, &user))).into_response())
 }
@@ -157,6 +157,9 @@ fn describe(http: &Http, user: &User) -> Me {
     }
     if plant {
         views.push(View::Alarms);
+    }
+    if upstreams.schedule.is_some() && user.scope.is_all() {
+        views.push(View::Schedules);
     }
     views.extend([View::Queues, View::Alerts]);
     Me {

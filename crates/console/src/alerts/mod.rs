@@ -1,10 +1,14 @@
 //! Alerts: what an operator should look at, why, and what to do.
 //!
-//! [`rules`] says what holds at one moment, and is pure; [`Watch`] remembers since when. docs/spec/console.md has the table.
+//! `rules` says what holds at one moment, and is pure; `Watch` remembers since when; `told` compares it with what somebody outside was told, and
+//! `webhook` tells them. docs/spec/console.md has the table.
 
+mod disk;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod told;
+mod webhook;
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -14,6 +18,10 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 use utoipa::ToSchema;
 use uuid::Uuid;
+
+pub use disk::StateError;
+pub use webhook::Webhook;
+pub(crate) use webhook::start as start_webhook;
 
 use crate::access::{Scope, User};
 use crate::http::Http;

@@ -217,6 +217,16 @@ fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
             ..relay
         };
         bus.alerts(found);
+        if part.media_failed > 0 {
+            found.push(Alert {
+                value: Some(number(part.media_failed)),
+                threshold: Some(0.0),
+                unit: "images",
+                text: format!("the cloud has given up copying {} images", part.media_failed),
+                what_to_do: "`holdfast media copies list` says which and why; put the objects right at the site, then `holdfast media copies retry`.",
+                ..alert("copies_failed", &format!("media:{tenant}"), Severity::Warning, BTreeSet::from([*tenant]))
+            });
+        }
     }
 }
 
@@ -230,7 +240,7 @@ pub(super) fn of_plant(tick: &Tick) -> Vec<Alert> {
             threshold: Some(threshold),
             unit: "dead letters",
             text: format!("{} messages were refused by the historian", plant.dead_letters),
-            what_to_do: "Look at their causes in historian_dead_letters; mend the sender, then have it read again.",
+            what_to_do: "Look at their causes in Queues or with holdfast dlq list --scada; mend the cause, then redrive them.",
             ..alert("dead_letters", "historian", severity, BTreeSet::new())
         });
     }

@@ -132,8 +132,7 @@ fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
 #[test]
 fn the_relay_has_the_seeds_numbers() {
     let tenant = Uuid::now_v7();
-    let cloud = |waiting, relay_dead, bus_dead| {
-        let part = CloudTenant { waiting, relay_dead, bus_dead, ..CloudTenant::default() };
+    let of = |part: CloudTenant| {
         let cloud = CloudTick {
             here: true,
             bus: "inline".to_owned(),
@@ -143,11 +142,17 @@ fn the_relay_has_the_seeds_numbers() {
         let tick = Tick { at: start(), cloud: Some(cloud), ..Tick::default() };
         Watch::default().look(&tick, &[])
     };
+    let cloud = |waiting, relay_dead, bus_dead| {
+        of(CloudTenant { waiting, relay_dead, bus_dead, ..CloudTenant::default() })
+    };
     assert!(cloud(100, 0, 0).is_empty());
     assert_eq!(names(&cloud(101, 0, 0)), [("pending", Severity::Warning)]);
     assert_eq!(names(&cloud(1_001, 0, 0)), [("pending", Severity::Critical)]);
     assert_eq!(names(&cloud(0, 1, 0)), [("dead_letters", Severity::Warning)]);
     assert_eq!(names(&cloud(0, 0, 11)), [("dead_letters", Severity::Critical)]);
+    let copies = of(CloudTenant { media_failed: 1, ..CloudTenant::default() });
+    assert_eq!(names(&copies), [("copies_failed", Severity::Warning)]);
+    assert!(copies[0].tenants.contains(&tenant), "only who sees the tenant sees it");
 }
 
 #[test]

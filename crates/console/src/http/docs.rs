@@ -7,7 +7,7 @@ use serde_json::Value;
 use utoipa::OpenApi;
 
 use crate::picture::NodeChanges;
-use crate::{access, alerts, conservation, explore, farm, jobs, picture, plant, queues};
+use crate::{access, alerts, conservation, explore, farm, jobs, picture, plant, queues, rota};
 
 #[derive(OpenApi)]
 #[openapi(
@@ -46,6 +46,7 @@ use crate::{access, alerts, conservation, explore, farm, jobs, picture, plant, q
         plant::acknowledge,
         plant::shelve,
         plant::unshelve,
+        rota::week,
         alerts::list,
     ),
     components(schemas(NodeChanges))

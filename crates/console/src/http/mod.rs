@@ -26,7 +26,7 @@ use crate::config::Config;
 use crate::jobs::{self, Jobs};
 use crate::picture::{self, Board};
 use crate::upstream::Upstreams;
-use crate::{alerts, conservation, explore, farm, files, plant, queues};
+use crate::{alerts, conservation, explore, farm, files, plant, queues, rota};
 
 pub(crate) use body::Body;
 pub use docs::openapi;
@@ -46,6 +46,8 @@ pub(crate) struct Http(Arc<Shared>);
 #[derive(Debug)]
 pub(crate) struct Shared {
     pub(crate) public_url: Option<String>,
+    /// Whether people reach the page over TLS, so that cookies are for TLS only.
+    pub(crate) secure: bool,
     pub(crate) tokens: Tokens,
     pub(crate) sessions: Sessions,
     pub(crate) attempts: Attempts,
@@ -73,6 +75,8 @@ impl Http {
     ) -> Http {
         Http(Arc::new(Shared {
             public_url: config.public_url.clone(),
+            secure: config.tls.is_some()
+                || config.public_url.as_deref().is_some_and(|url| url.starts_with("https://")),
             tokens: Tokens::new(pool),
             sessions: Sessions::new(config.session_life),
             attempts: Attempts::new(Instant::now()),
@@ -131,6 +135,7 @@ impl Http {
             .route("/api/v1/alarms/{id}/acknowledge", post(plant::acknowledge))
             .route("/api/v1/alarms/{id}/shelve", post(plant::shelve))
             .route("/api/v1/alarms/{id}/unshelve", post(plant::unshelve))
+            .route("/api/v1/schedules/week", get(rota::week))
             .route("/api/v1/alerts", get(alerts::list))
             .route("/api/v1/openapi.json", get(docs::document))
             .route("/healthz", get(async || "ok\n"))

@@ -233,6 +233,10 @@ impl Board {
                 },
             }
         });
+        if let Some(slot) = &self.slots.schedule {
+            let kind = UpstreamKind::Schedule;
+            tick.upstreams.push(upstream("schedule".to_owned(), kind, "schedules", &slot.said()));
+        }
         (tick, nodes)
     }
 }
@@ -322,11 +326,11 @@ pub(crate) fn show(snapshot: &Snapshot, scope: &Scope) -> Picture {
     }
 }
 
-/// A site is shown to those who see something of it, the historian to those who see everything.
+/// A site is shown to those who see something of it, the historian and schedules to those who see everything.
 fn visible(one: &Upstream, tick: &Tick, scope: &Scope) -> bool {
     match one.kind {
         UpstreamKind::Cloud => true,
-        UpstreamKind::Up | UpstreamKind::Historian => scope.is_all(),
+        UpstreamKind::Up | UpstreamKind::Historian | UpstreamKind::Schedule => scope.is_all(),
         UpstreamKind::Site => {
             let site = tick.sites.iter().find(|site| site.name == one.name);
             site.is_some_and(|site| flow::site_part(site, scope).is_some())

@@ -16,6 +16,7 @@ use super::tick::{CloudRates, Outbox, age};
 use super::{Breaker, Presence};
 use crate::upstream::cloud::{self, CloudFacts};
 use crate::upstream::historian::{self, HistorianFacts};
+use crate::upstream::schedule::{self, ScheduleFacts};
 use crate::upstream::site::{self, NodeFact, SiteFacts, TenantOutbox};
 use crate::upstream::{Fault, Upstreams};
 
@@ -101,6 +102,7 @@ pub(super) struct Slots {
     pub(super) sites: Vec<(String, Slot<SiteSeen>)>,
     pub(super) cloud: Option<Slot<CloudSeen>>,
     pub(super) historian: Option<Slot<HistorianFacts>>,
+    pub(super) schedule: Option<Slot<ScheduleFacts>>,
     pub(super) control: Option<Slot<BTreeMap<String, String>>>,
 }
 
@@ -111,6 +113,7 @@ impl Slots {
             sites: upstreams.sites.iter().map(site).collect(),
             cloud: upstreams.cloud.as_ref().map(|_| Slot::new(now)),
             historian: upstreams.historian.as_ref().map(|_| Slot::new(now)),
+            schedule: upstreams.schedule.as_ref().map(|_| Slot::new(now)),
             control: upstreams.control.as_ref().map(|_| Slot::new(now)),
         }
     }
@@ -152,6 +155,14 @@ pub(crate) fn start(
         loop {
             let asked = Instant::now();
             rest(slot, historian::poll(remote).await, asked, every).await;
+        }
+    }));
+    let (all, shown) = (Arc::clone(upstreams), Arc::clone(board));
+    tasks.spawn(until(stop, async move {
+        let (Some(remote), Some(slot)) = (&all.schedule, &shown.slots().schedule) else { return };
+        loop {
+            let asked = Instant::now();
+            rest(slot, schedule::poll(remote).await, asked, every).await;
         }
     }));
     let (all, shown) = (Arc::clone(upstreams), Arc::clone(board));

@@ -21,6 +21,7 @@ pub(crate) enum UpstreamKind {
     Site,
     Cloud,
     Historian,
+    Schedule,
     Up,
 }
 

@@ -83,6 +83,7 @@ pub(crate) struct CloudTenant {
     pub(crate) oldest_age_s: Option<f64>,
     pub(crate) relay_dead: u64,
     pub(crate) bus_dead: u64,
+    pub(crate) media_failed: u64,
     pub(crate) still_s: f64,
 }
 
@@ -121,6 +122,7 @@ impl CloudTick {
                 oldest_age_s: one.relay.oldest_at.map(|oldest| age(at, oldest)),
                 relay_dead: one.relay.dead,
                 bus_dead: one.bus_dead,
+                media_failed: one.media_failed,
                 still_s: rates.still_s,
             };
             (one.tenant_id, tenant)

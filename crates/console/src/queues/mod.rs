@@ -1,4 +1,4 @@
-//! What waits, and what was given up: outboxes, the relay, the bus; and putting dead letters back to work.
+//! What waits, and what was given up: outboxes, the relay, the bus, the historian; and putting dead letters back to work.
 
 mod redrive;
 
@@ -14,11 +14,11 @@ use uuid::Uuid;
 use crate::access::{Scope, User};
 use crate::http::{Answer, Http};
 use crate::picture::{
-    Breaker, Link, Snapshot, Stage, StageState, cloud_part, drain, draw, site_part,
+    Breaker, CloudTick, Flow, Link, Snapshot, Stage, StageState, cloud_part, drain, draw, site_part,
 };
-use crate::upstream::cloud::CauseFact;
+use crate::upstream::cloud::{CauseFact, Letters};
 use crate::upstream::site::DeadGroupFact;
-use crate::upstream::{cloud, site};
+use crate::upstream::{Fault, Upstreams, cloud, site};
 
 pub(crate) use redrive::{__path_redrive, RedriveResult, redrive};
 
@@ -31,6 +31,7 @@ pub(crate) enum QueueKind {
     Outbox,
     Relay,
     Bus,
+    Historian,
 }
 
 /// Dead letters of one cause.
@@ -114,39 +115,72 @@ impl From<CauseFact> for DeadGroup {
 pub(crate) async fn list(State(http): State<Http>, Extension(user): Extension<User>) -> Answer {
     let snapshot = http.board.now();
     let mut items = queues(&snapshot, &user.scope);
-    let asked = items.iter_mut().map(async |queue| {
-        let groups = match (&queue.kind, &queue.site, &http.upstreams.cloud) {
-            (QueueKind::Outbox, Some(name), _) => match http.upstreams.site(name) {
-                Some(remote) => site::dead_letters(remote).await.map(groups),
-                None => Ok(Vec::new()),
-            },
-            (QueueKind::Bus, _, _) if !queue.redrivable => Ok(Vec::new()),
-            (kind, _, Some(remote)) => {
-                cloud::dead_letters(remote, *kind == QueueKind::Relay).await.map(groups)
-            }
-            _ => Ok(Vec::new()),
-        };
-        match groups {
-            Ok(mut found) => {
-                // What has no tenant that could be read is for whoever sees everything.
-                found.retain(|group| match group.tenant_id {
-                    Some(tenant) => user.scope.allows(tenant),
-                    None => user.scope.is_all(),
-                });
-                found.truncate(MAX_GROUPS);
-                queue.groups = found;
-            }
+    let asked =
+        items.iter_mut().map(async |queue| match dead_letters(&http.upstreams, queue).await {
+            Ok(found) => queue.hold(found, &user.scope),
             Err(fault) => {
                 queue.note = Some(format!("its dead letters were not asked for: {fault}"))
             }
-        }
-    });
+        });
     join_all(asked).await;
     Ok(Json(QueueList { at: snapshot.tick.at, items }).into_response())
 }
 
-fn groups<T: Into<DeadGroup>>(facts: Vec<T>) -> Vec<DeadGroup> {
-    facts.into_iter().map(Into::into).collect()
+/// Dead letters as an upstream shows them.
+#[derive(Default)]
+struct Found {
+    groups: Vec<DeadGroup>,
+    /// How many were looked at and how many there are, where they are looked at one by one.
+    looked: Option<(u64, u64)>,
+}
+
+impl From<Letters> for Found {
+    fn from(letters: Letters) -> Found {
+        let looked = letters.looked_at.zip(letters.total);
+        Found { groups: letters.groups.into_iter().map(Into::into).collect(), looked }
+    }
+}
+
+async fn dead_letters(upstreams: &Upstreams, queue: &Queue) -> Result<Found, Fault> {
+    let remote = match (queue.kind, &queue.site) {
+        (QueueKind::Outbox, Some(name)) => upstreams.site(name),
+        (QueueKind::Outbox, None) => None,
+        (QueueKind::Relay | QueueKind::Bus, _) => upstreams.cloud.as_ref(),
+        (QueueKind::Historian, _) => upstreams.historian.as_ref(),
+    };
+    let Some(remote) = remote else { return Ok(Found::default()) };
+    Ok(match queue.kind {
+        QueueKind::Outbox => {
+            let facts = site::dead_letters(remote).await?;
+            Found { groups: facts.into_iter().map(Into::into).collect(), looked: None }
+        }
+        QueueKind::Relay => cloud::relay_dead_letters(remote).await?.into(),
+        QueueKind::Bus | QueueKind::Historian => cloud::dead_letters(remote).await?.into(),
+    })
+}
+
+impl Queue {
+    /// Takes what somebody may see of its dead letters.
+    fn hold(&mut self, Found { mut groups, looked }: Found, scope: &Scope) {
+        // What has no tenant that could be read is for whoever sees everything.
+        groups.retain(|group| match group.tenant_id {
+            Some(tenant) => scope.allows(tenant),
+            None => scope.is_all(),
+        });
+        if let Some((looked_at, total)) = looked {
+            let seen = groups.iter().map(|group| group.count).sum();
+            self.dead = Some(if scope.is_all() { total } else { seen });
+            self.note = match (looked_at < total, scope.is_all()) {
+                (false, _) => None,
+                (true, true) => {
+                    Some(format!("by cause: the oldest {looked_at} of {total} dead letters"))
+                }
+                (true, false) => Some("by cause: not all dead letters were looked at".to_owned()),
+            };
+        }
+        groups.truncate(MAX_GROUPS);
+        self.groups = groups;
+    }
 }
 
 /// The queues of a moment, without their groups.
@@ -154,7 +188,6 @@ fn queues(snapshot: &Snapshot, scope: &Scope) -> Vec<Queue> {
     let tick = &snapshot.tick;
     let flow = draw(tick, scope);
     let stage = |id: &str| flow.stages.iter().find(|stage| stage.id == id);
-    let link = |id: &str| flow.links.iter().find(|link| link.id == id);
     let mut queues = Vec::new();
     for site in tick.sites.iter().filter(|site| site.forwards) {
         let Some(part) = site_part(site, scope) else { continue };
@@ -183,7 +216,27 @@ fn queues(snapshot: &Snapshot, scope: &Scope) -> Vec<Queue> {
             )
         });
     }
-    let Some(cloud) = &tick.cloud else { return queues };
+    if let Some(cloud) = &tick.cloud {
+        of_cloud(cloud, scope, &flow, &mut queues);
+    }
+    // The plant has no tenants: it is for whoever sees everything.
+    if let Some(plant) = tick.plant.as_ref().filter(|_| scope.is_all()) {
+        queues.push(Queue {
+            kind: QueueKind::Historian,
+            name: "historian".to_owned(),
+            in_per_s: plant.here.then_some(plant.stored_per_s),
+            dead: plant.here.then_some(plant.dead_letters),
+            redrivable: plant.here,
+            ..queue("historian".to_owned(), None, stage("historian"), None)
+        });
+    }
+    queues
+}
+
+/// The relay, and the bus behind it.
+fn of_cloud(cloud: &CloudTick, scope: &Scope, flow: &Flow, queues: &mut Vec<Queue>) {
+    let stage = |id: &str| flow.stages.iter().find(|stage| stage.id == id);
+    let link = |id: &str| flow.links.iter().find(|link| link.id == id);
     let part = cloud_part(cloud, scope);
     let known = |value: u64| cloud.here.then_some(value);
     queues.push(Queue {
@@ -193,16 +246,13 @@ fn queues(snapshot: &Snapshot, scope: &Scope) -> Vec<Queue> {
         in_per_s: part.in_per_s.filter(|_| cloud.here),
         ..queue("relay".to_owned(), known(part.waiting), stage("cloud"), link("relay"))
     });
-    let note = "its dead letters are kept by the broker: `holdfast dlq` reads them there";
     queues.push(Queue {
         kind: QueueKind::Bus,
         name: format!("consumers ({})", cloud.bus),
         dead: known(part.bus_dead).filter(|_| cloud.bus_dead_letters),
-        redrivable: cloud.here && cloud.bus_dead_letters,
-        note: (cloud.here && !cloud.bus_dead_letters).then(|| note.to_owned()),
+        redrivable: cloud.here,
         ..queue("bus".to_owned(), None, stage("bus"), link("store"))
     });
-    queues
 }
 
 /// What a stage and a link say of a queue.

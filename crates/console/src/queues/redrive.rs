@@ -21,10 +21,12 @@ const MAX_LIMIT: u32 = 10_000;
 const MAX_IDS: usize = 1_000;
 const MAX_ID_CHARS: usize = 200;
 const MAX_CAUSE_CHARS: usize = 200;
-/// How often a replay on the bus is looked at, and how often at most.
+/// Where the cloud and the historian send dead letters back.
+const REPLAY: &str = "/api/v1/dead-letters/replay";
+/// How often a replay is looked at, and how often at most.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 const MAX_LOOKS: u32 = 1_200;
-/// Letters a second that the bus is given back.
+/// Letters a second that are sent back.
 const PER_SECOND: u32 = 100;
 
 /// Which dead letters; all that is given must hold.
@@ -61,6 +63,7 @@ enum Target {
     Outbox(String),
     Relay,
     Bus,
+    Historian,
 }
 
 /// Puts dead letters back to work.
@@ -79,6 +82,13 @@ pub(crate) async fn redrive(
         }
         None if id == "relay" && http.upstreams.cloud.is_some() => Target::Relay,
         None if id == "bus" && http.upstreams.cloud.is_some() => Target::Bus,
+        // The plant has no tenants: it is for whoever sees everything.
+        None if id == "historian" && http.upstreams.historian.is_some() && user.scope.is_all() => {
+            if what.tenant_id.is_some() {
+                return Err(wrong("tenant_id", "none: the plant has no tenants"));
+            }
+            Target::Historian
+        }
         _ => return Err(missing()),
     };
     if what.limit.is_some_and(|limit| !(1..=MAX_LIMIT).contains(&limit)) {
@@ -102,41 +112,38 @@ pub(crate) async fn redrive(
     http.jobs.start(&user, JobKind::Redrive, &id, |progress| async move {
         let mut sum = RedriveResult { dry_run: what.dry_run, ..RedriveResult::default() };
         let mut by_cause = BTreeMap::new();
-        let mut replays = Vec::new();
         let mut left = what.limit.unwrap_or(MAX_LIMIT);
         for tenant in tenants {
             if left == 0 {
                 break;
             }
-            let part = one(&upstreams, &target, &what, tenant, left).await?;
+            let part = one(&upstreams, &target, &what, tenant, left, &progress).await?;
             sum.matched += part.matched;
             sum.changed += part.changed;
-            replays.extend(part.replay_id);
             left = left.saturating_sub(u32::try_from(part.changed).unwrap_or(u32::MAX));
             for (cause, count) in part.by_cause {
                 *by_cause.entry(cause).or_insert(0) += count;
             }
-            progress.say(0, Some(sum.changed), "put back");
         }
         let each = by_cause.into_iter().map(|(cause, count)| CauseCount { cause, count });
         sum.by_cause = each.collect();
-        if let (Target::Bus, Some(cloud), false) = (&target, &upstreams.cloud, what.dry_run) {
-            follow(cloud, &replays, sum.changed, &progress).await?;
-        } else {
-            progress.say(sum.changed, Some(sum.changed), "put back");
-        }
+        progress.say(sum.changed, Some(sum.changed), "put back");
         Ok(Outcome::Redriven(sum))
     })
 }
 
 /// What a tier did.
-#[derive(Default)]
+#[derive(Default, Deserialize)]
 struct Part {
+    #[serde(default)]
     matched: u64,
+    #[serde(default)]
     changed: u64,
+    #[serde(default)]
     by_cause: BTreeMap<String, u64>,
-    /// The bus works it off by itself; here is where to ask.
+    /// What goes on by itself; here is where to ask.
     replay_id: Option<i64>,
+    state: Option<String>,
 }
 
 async fn one(
@@ -145,14 +152,18 @@ async fn one(
     what: &Redrive,
     tenant: Option<Uuid>,
     limit: u32,
+    progress: &Progress,
 ) -> Result<Part, Refused> {
     let narrowed = what.cause.is_some() || tenant.is_some() || !what.ids.is_empty();
     let mut body = json!({
-        "ids": what.ids, "reason": what.cause, "tenant_id": tenant, "all": !narrowed,
-        "limit": limit, "dry_run": what.dry_run,
+        "ids": what.ids, "reason": what.cause, "all": !narrowed, "limit": limit,
+        "dry_run": what.dry_run,
     });
+    if !matches!(target, Target::Historian) {
+        body["tenant_id"] = json!(tenant);
+    }
     let gone = || Refused::new(StatusCode::NOT_FOUND, "not_found", "there is no such queue");
-    match target {
+    let (remote, path) = match target {
         Target::Outbox(name) => {
             #[derive(Deserialize)]
             struct Done {
@@ -164,30 +175,25 @@ async fn one(
             let done: Done = send(site, "/api/v1/sync/redrive", &body).await?;
             let changed = if what.dry_run { 0 } else { done.rows };
             let (matched, by_cause) = (done.rows + done.left, done.by_reason);
-            Ok(Part { matched, changed, by_cause, replay_id: None })
+            return Ok(Part { matched, changed, by_cause, ..Part::default() });
         }
-        Target::Relay | Target::Bus => {
-            #[derive(Deserialize)]
-            struct Done {
-                matched: u64,
-                changed: u64,
-                #[serde(default)]
-                by_cause: BTreeMap<String, u64>,
-                #[serde(default)]
-                replay_id: Option<i64>,
-            }
-            let cloud = upstreams.cloud.as_ref().ok_or_else(gone)?;
-            let path = match target {
-                Target::Bus => {
-                    body["per_second"] = json!(PER_SECOND);
-                    "/api/v1/dead-letters/replay"
-                }
-                _ => "/api/v1/relay/redrive",
-            };
-            let Done { matched, changed, by_cause, replay_id } = send(cloud, path, &body).await?;
-            Ok(Part { matched, changed, by_cause, replay_id })
+        Target::Relay => (&upstreams.cloud, "/api/v1/relay/redrive"),
+        Target::Bus => (&upstreams.cloud, REPLAY),
+        Target::Historian => (&upstreams.historian, REPLAY),
+    };
+    if path == REPLAY {
+        body["per_second"] = json!(PER_SECOND);
+    }
+    let remote = remote.as_ref().ok_or_else(gone)?;
+    let mut part: Part = send(remote, path, &body).await?;
+    if let (Some(id), Some("running")) = (part.replay_id, part.state.as_deref()) {
+        let Standing { matched, changed, .. } = follow(remote, id, progress).await?;
+        (part.matched, part.changed) = (matched.unwrap_or_default(), changed.unwrap_or_default());
+        if let Some(cause) = &what.cause {
+            part.by_cause.insert(cause.clone(), part.matched);
         }
     }
+    Ok(part)
 }
 
 async fn send<T: serde::de::DeserializeOwned>(
@@ -198,31 +204,36 @@ async fn send<T: serde::de::DeserializeOwned>(
     remote.post(path, body, PATIENT).await.map_err(|fault| fault.refuse(&remote.name))
 }
 
-/// Follows replays until consumers have settled them all.
-async fn follow(
-    cloud: &Remote,
-    replays: &[i64],
-    asked: u64,
-    progress: &Progress,
-) -> Result<(), Refused> {
-    #[derive(Deserialize)]
-    struct Left {
-        left: u64,
-    }
-    for _ in 0..MAX_LOOKS {
-        let mut left = 0;
-        for id in replays {
-            let path = format!("/api/v1/dead-letters/replays/{id}");
-            let found: Left =
-                cloud.get(&path, &[], PATIENT).await.map_err(|fault| fault.refuse(&cloud.name))?;
-            left += found.left;
+/// How a replay stands.
+#[derive(Deserialize)]
+struct Standing {
+    state: String,
+    matched: Option<u64>,
+    changed: Option<u64>,
+    left: u64,
+    total: u64,
+    error: Option<String>,
+}
+
+/// Follows a replay until it has ended, or for as long as anybody would wait.
+async fn follow(remote: &Remote, id: i64, progress: &Progress) -> Result<Standing, Refused> {
+    let path = format!("/api/v1/dead-letters/replays/{id}");
+    let mut looks = 0;
+    loop {
+        let now: Standing =
+            remote.get(&path, &[], PATIENT).await.map_err(|fault| fault.refuse(&remote.name))?;
+        let done = now.total.saturating_sub(now.left);
+        progress.say(done, Some(now.total), "looked at or settled");
+        looks += 1;
+        match now.state.as_str() {
+            "running" if looks < MAX_LOOKS => tokio::time::sleep(LOOK_EVERY).await,
+            "running" | "done" => return Ok(now),
+            state => {
+                let why =
+                    now.error.unwrap_or_else(|| "the process that did it has ended".to_owned());
+                let message = format!("the replay is {}: {why}", state.replace('_', " "));
+                return Err(Refused::new(StatusCode::BAD_GATEWAY, "replay_failed", message));
+            }
         }
-        progress.say(asked.saturating_sub(left), Some(asked), "settled by their consumers");
-        if left == 0 {
-            return Ok(());
-        }
-        tokio::time::sleep(LOOK_EVERY).await;
     }
-    progress.say(0, Some(asked), "asked for; the cloud works them off");
-    Ok(())
 }

@@ -11,7 +11,7 @@ use super::{Fault, QUICK, Remote};
 pub(crate) struct CloudFacts {
     pub(crate) tenants: Vec<TenantFacts>,
     pub(crate) bus: String,
-    /// Whether the consumers' dead letters can be counted and replayed over HTTP.
+    /// Whether the consumers' dead letters are counted; those of a broker are after a first look.
     pub(crate) bus_dead_letters: bool,
 }
 
@@ -25,6 +25,9 @@ pub(crate) struct TenantFacts {
     pub(crate) accepted: u64,
     pub(crate) relay: RelayFacts,
     pub(crate) bus_dead: u64,
+    /// Copies of images that were given up; a cloud of the version before does not tell.
+    #[serde(default)]
+    pub(crate) media_failed: u64,
 }
 
 /// What waits for the bus.
@@ -54,13 +57,21 @@ pub(crate) async fn poll(cloud: &Remote) -> Result<CloudFacts, Fault> {
     cloud.get("/api/v1/summary", &[], QUICK).await
 }
 
-/// Dead letters: of the consumers, or of the relay.
-pub(crate) async fn dead_letters(cloud: &Remote, relay: bool) -> Result<Vec<CauseFact>, Fault> {
-    #[derive(Deserialize)]
-    struct Groups {
-        groups: Vec<CauseFact>,
-    }
-    let path = if relay { "/api/v1/relay/dead-letters" } else { "/api/v1/dead-letters" };
-    let found: Groups = cloud.get(path, &[], QUICK).await?;
-    Ok(found.groups)
+/// Dead letters by cause.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct Letters {
+    pub(crate) groups: Vec<CauseFact>,
+    /// Of how many letters that is, and how many there are, where they were looked at one by one.
+    pub(crate) looked_at: Option<u64>,
+    pub(crate) total: Option<u64>,
+}
+
+/// Dead letters of the relay.
+pub(crate) async fn relay_dead_letters(cloud: &Remote) -> Result<Letters, Fault> {
+    cloud.get("/api/v1/relay/dead-letters", &[], QUICK).await
+}
+
+/// Dead letters of the cloud's consumers, or of the historian.
+pub(crate) async fn dead_letters(remote: &Remote) -> Result<Letters, Fault> {
+    remote.get("/api/v1/dead-letters", &[], QUICK).await
 }

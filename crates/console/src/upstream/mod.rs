@@ -1,9 +1,10 @@
-//! What is asked: sites, the cloud, the historian, the control socket of `up`.
+//! What is asked: sites, the cloud, the historian, schedules, the control socket of `up`.
 
 pub(crate) mod cloud;
 mod control;
 pub(crate) mod historian;
 mod remote;
+pub(crate) mod schedule;
 pub(crate) mod site;
 
 pub(crate) use control::{Control, WHOLE};
@@ -14,21 +15,26 @@ use crate::config::Config;
 /// Every upstream that is configured.
 #[derive(Debug)]
 pub(crate) struct Upstreams {
+    /// The client that all share.
+    pub(crate) client: reqwest::Client,
     pub(crate) sites: Vec<Remote>,
     pub(crate) cloud: Option<Remote>,
     pub(crate) historian: Option<Remote>,
+    pub(crate) schedule: Option<Remote>,
     pub(crate) control: Option<Control>,
 }
 
 impl Upstreams {
-    pub(crate) fn new(config: &Config) -> Result<Upstreams, reqwest::Error> {
-        let client = remote::client()?;
+    pub(crate) fn new(config: &Config) -> Result<Upstreams, crate::Error> {
+        let client = remote::client(&config.trust)?;
         let remote = |place| Remote::new(client.clone(), place);
         Ok(Upstreams {
             sites: config.sites.iter().map(remote).collect(),
             cloud: config.cloud.as_ref().map(remote),
             historian: config.historian.as_ref().map(remote),
+            schedule: config.schedule.as_ref().map(remote),
             control: config.up_control.clone().map(Control::new),
+            client,
         })
     }
 

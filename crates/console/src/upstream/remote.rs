@@ -9,7 +9,7 @@ use reqwest::RequestBuilder;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use settings::Secret;
+use settings::LiveSecret;
 use tokio::sync::Semaphore;
 
 use crate::config::Place;
@@ -103,18 +103,18 @@ struct Words {
 pub(crate) struct Remote {
     pub(crate) name: String,
     base: String,
-    token: Secret,
+    token: LiveSecret,
     client: reqwest::Client,
     places: Semaphore,
 }
 
 /// The client that all share. It follows no redirect: the token would go along.
-pub(super) fn client() -> Result<reqwest::Client, reqwest::Error> {
-    reqwest::Client::builder()
+pub(super) fn client(trust: &api::client::Tls) -> Result<reqwest::Client, crate::Error> {
+    let builder = reqwest::Client::builder()
         .connect_timeout(Duration::from_secs(3))
         .pool_max_idle_per_host(AT_ONCE)
-        .redirect(reqwest::redirect::Policy::none())
-        .build()
+        .redirect(reqwest::redirect::Policy::none());
+    Ok(trust.apply(builder)?.build()?)
 }
 
 impl Remote {
@@ -188,7 +188,8 @@ impl Remote {
         let waiting = tokio::time::timeout(within, self.places.acquire()).await;
         let _place = waiting.map_err(|_| Fault::Away("it is asked too much already".to_owned()))?;
         let answered = async {
-            let response = request.bearer_auth(self.token.expose()).send().await.map_err(away)?;
+            let response =
+                request.bearer_auth(self.token.current().expose()).send().await.map_err(away)?;
             let status = response.status().as_u16();
             Ok((status, read(response, MAX_ANSWER_BYTES).await?))
         };

@@ -7,4 +7,7 @@ mod document;
 mod ground;
 mod picture;
 mod plant;
+mod rota;
+mod tls;
+mod webhook;
 mod work;

@@ -153,6 +153,61 @@ async fn the_bus_gives_its_dead_letters_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn the_historian_s_dead_letters_are_redriven_by_those_who_see_everything() {
+    let ground = Ground::new("console_plant").await;
+    let client = ground.historian_database.connect().await.unwrap();
+    let event = json!({
+        "eventId": EventId::mint(), "timestamp": Timestamp::now(), "tag": "TEMPERATURE", "value": 25.5,
+        "asset": {"plant": "PLANT01", "area": "AREA01", "unit": "UNIT_07"}, "unit": "°C",
+        "quality": "GOOD", "category": "telemetry", "nodeId": 7,
+    });
+    for (id, body) in [("m-1", event.to_string()), ("m-2", "{}".to_owned())] {
+        client
+            .execute(
+                "INSERT INTO historian_dead_letters (consumer_group, message_id, topic, routing_key, headers, body,
+                     cause_code, cause_message, attempts, dead_lettered_at)
+                 VALUES ('scada-historian', $1, 't', 'TEMPERATURE', '{}', $2, 'incompatible_schema',
+                     'the schema is newer', 1, now())",
+                &[&id, &body.as_bytes()],
+            )
+            .await
+            .unwrap();
+    }
+    let operator = ground.operator().await;
+    let seen = testkit::eventually(LONG, "they are seen", async || {
+        let queues = operator.see("/api/v1/queues").await;
+        let items = queues["items"].as_array().unwrap().clone();
+        let mut items = items.into_iter().filter(|queue| queue["redrivable"] == true);
+        items.find(|queue| queue["id"] == "historian" && queue["dead"] == 2)
+    });
+    let seen = seen.await.unwrap();
+    assert_eq!(seen["groups"][0]["count"], 2, "{seen}");
+    let path = "/api/v1/queues/historian/redrive";
+    let some = Tenants::Only(vec![ground.hill.tenant]);
+    let others = ground.sign_in(api::tokens::Role::Operator, some).await;
+    assert!(!others.see("/api/v1/queues").await.to_string().contains("historian"));
+    assert_eq!(others.post(path, json!({"dry_run": true})).await.status(), 404);
+    let viewer = ground.sign_in(api::tokens::Role::Viewer, Tenants::All).await;
+    assert_eq!(viewer.post(path, json!({"dry_run": true})).await.status(), 403);
+    let tenant = json!({"dry_run": true, "tenant_id": ground.hill.tenant});
+    assert_eq!(operator.post(path, tenant).await.status(), 400);
+
+    let dry = json!({"cause": "incompatible_schema", "dry_run": true});
+    let job = operator.finish(operator.post(path, dry).await).await;
+    let result = &job["redrive"];
+    assert_eq!((&result["matched"], &result["changed"]), (&json!(2), &json!(0)), "{job}");
+    let job = operator.finish(operator.post(path, json!({"dry_run": false})).await).await;
+    let result = &job["redrive"];
+    assert_eq!((&result["matched"], &result["changed"]), (&json!(2), &json!(1)), "{job}");
+    testkit::eventually(LONG, "what is no event stays, with its cause", async || {
+        let queues = operator.see("/api/v1/queues").await.to_string();
+        queues.contains("invalid_envelope") && !queues.contains("incompatible_schema")
+    })
+    .await
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn telemetry_is_drawn_with_its_spikes_and_written_as_csv() {
     let ground = Ground::new("console_explore").await;
     ground.ingest(&ground.barn, 1..=600).await;

@@ -14,11 +14,17 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] =
-    &joined::<{ OWN.len() + PARTS }>(&[OWN, &inference::KEYS, &retention::KEYS, &media::KEYS]);
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + PARTS }>(&[
+    OWN,
+    &api::serve::KEYS,
+    &inference::KEYS,
+    &retention::KEYS,
+    &media::KEYS,
+]);
 
 /// How many keys the parts bring.
-const PARTS: usize = inference::KEYS.len() + retention::KEYS.len() + media::KEYS.len();
+const PARTS: usize =
+    api::serve::KEYS.len() + inference::KEYS.len() + retention::KEYS.len() + media::KEYS.len();
 
 const OWN: &[Key] = &[
     Key::new(
@@ -150,6 +156,8 @@ const OWN: &[Key] = &[
     ),
     Key::new("sync.token", Kind::Text, "The site's token at the cloud, of the role edge.").secret(),
     Key::new("sync.ca_file", Kind::Text, "PEM certificates to trust for the cloud."),
+    Key::new("sync.client_cert", Kind::Text, "PEM certificate to show the cloud, if it asks."),
+    Key::new("sync.client_key", Kind::Text, "PEM key of that certificate."),
     Key::new(
         "sync.cluster_id",
         Kind::Checked(check_cluster_id),
@@ -216,6 +224,12 @@ const OWN: &[Key] = &[
         "A link that is up and a backlog that does not shrink for this long is an alarm.",
     )
     .default("5m"),
+    Key::new(
+        "sync.media_every",
+        Kind::Duration { min_ms: 100, max_ms: 60 * MINUTE },
+        "How often the cloud is asked which images it has copied; retention waits for that.",
+    )
+    .default("1m"),
     Key::new(
         "sync.telemetry",
         Kind::Choice(TelemetrySync::WORDS),

@@ -16,6 +16,10 @@ pub struct Retention {
     pub media_days: u32,
     /// Days that finished rows of the outbox stay.
     pub outbox_days: u32,
+    /// Whether media wait for their copy in the cloud.
+    pub media_until_copied: UntilCopied,
+    /// What the stored images may take.
+    pub max_media_bytes: Option<u64>,
     /// Whether media of an open session may go.
     pub media_of_open_sessions: bool,
     /// What the database may use.
@@ -43,6 +47,29 @@ pub struct MinFree {
     pub bytes: u64,
 }
 
+/// Whether media wait for their copy in the cloud.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UntilCopied {
+    /// As the cloud says of itself; while it has said nothing, they wait.
+    Auto,
+    /// They wait.
+    Always,
+    /// They do not.
+    Never,
+}
+
+impl UntilCopied {
+    const WORDS: &'static [&'static str] = &["auto", "always", "never"];
+
+    fn read(word: &str) -> UntilCopied {
+        match word {
+            "always" => UntilCopied::Always,
+            "never" => UntilCopied::Never,
+            _ => UntilCopied::Auto,
+        }
+    }
+}
+
 const SECOND: u64 = 1_000;
 const DAY: u64 = 24 * 3_600 * SECOND;
 const DAYS: Kind = Kind::Integer { min: 1, max: 36_500 };
@@ -50,7 +77,7 @@ const DAYS: Kind = Kind::Integer { min: 1, max: 36_500 };
 const LEAST_DATABASE: u64 = 16 << 20;
 const SIZE: Kind = Kind::Size { min: LEAST_DATABASE, max: 1 << 50 };
 
-pub(super) const KEYS: [Key; 13] = [
+pub(super) const KEYS: [Key; 15] = [
     Key::new("retention.telemetry_raw_days", DAYS, "Days that raw telemetry stays at the site.")
         .default("90")
         .alias(&["TELEMETRY_RAW_RETENTION_DAYS"]),
@@ -73,6 +100,17 @@ pub(super) const KEYS: [Key; 13] = [
         "Whether images of a session that is not finalized may go.",
     )
     .default("false"),
+    Key::new(
+        "retention.media_until_copied",
+        Kind::Choice(UntilCopied::WORDS),
+        "Whether images stay until the cloud has a copy of them: auto, as the cloud says of itself; always; never.",
+    )
+    .default("auto"),
+    Key::new(
+        "retention.max_media_bytes",
+        Kind::Size { min: 1 << 20, max: 1 << 50 },
+        "What the site's images may take in the object store. Beyond it those that the cloud has go first, then others, and each of these is declared; no limit when absent.",
+    ),
     Key::new(
         "retention.max_database_bytes",
         SIZE,
@@ -140,6 +178,10 @@ impl Retention {
             media_days: section.get("retention.media_days")?.parse()?,
             outbox_days: section.get("retention.outbox_days")?.parse()?,
             media_of_open_sessions: section.get("retention.media_of_open_sessions")?.flag()?,
+            media_until_copied: UntilCopied::read(
+                &section.get("retention.media_until_copied")?.text(),
+            ),
+            max_media_bytes: size("retention.max_media_bytes")?,
             max_database_bytes: size("retention.max_database_bytes")?,
             min_free,
             every: section.get("retention.every")?.duration()?,

@@ -1,9 +1,8 @@
 //! The `sync.*` keys: how events reach the cloud.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use settings::{Secret, Section};
+use settings::{LiveSecret, Section};
 
 /// How the forwarder works; docs/spec/sync-forwarder.md says what each value does.
 #[derive(Debug, Clone)]
@@ -11,9 +10,9 @@ pub struct Sync {
     /// The cloud, without a path.
     pub cloud_url: String,
     /// The site's token at the cloud.
-    pub token: Secret,
-    /// PEM certificates to trust, beside those the system trusts.
-    pub ca_file: Option<PathBuf>,
+    pub token: LiveSecret,
+    /// Whom it trusts, and who it says it is.
+    pub trust: api::client::Tls,
     /// The site's name.
     pub cluster_id: String,
     /// The most events in one request.
@@ -36,6 +35,8 @@ pub struct Sync {
     pub backlog_after: Duration,
     /// A backlog that does not shrink for this long is an alarm.
     pub stall_after: Duration,
+    /// How often the cloud is asked which images it has copied.
+    pub media_every: Duration,
 }
 
 impl Sync {
@@ -44,13 +45,14 @@ impl Sync {
         let Some(url) = section.find("sync.cloud_url")? else {
             return Ok(None);
         };
-        let token = section.find("sync.token")?.map(|value| value.secret()).ok_or_else(|| {
-            section.refuse("sync.token", "is missing: the cloud takes nothing without a token")
-        })?;
+        let token =
+            section.find("sync.token")?.map(|value| value.live_secret()).ok_or_else(|| {
+                section.refuse("sync.token", "is missing: the cloud takes nothing without a token")
+            })?;
         Ok(Some(Sync {
             cloud_url: url.text().trim_end_matches('/').to_owned(),
             token,
-            ca_file: section.find("sync.ca_file")?.map(|value| value.path()),
+            trust: api::client::Tls::from_section(section, "sync.")?,
             cluster_id: section.get("sync.cluster_id")?.text(),
             batch_events: section.get("sync.batch_events")?.parse()?,
             workers: section.get("sync.workers")?.parse()?,
@@ -62,6 +64,7 @@ impl Sync {
             backlog_share: section.get("sync.backlog_share")?.parse()?,
             backlog_after: section.get("sync.backlog_after")?.duration()?,
             stall_after: section.get("sync.stall_after")?.duration()?,
+            media_every: section.get("sync.media_every")?.duration()?,
         }))
     }
 }

@@ -16,7 +16,7 @@ use event::ledger::Repair;
 use serde_json::json;
 
 use super::states::{self, MAX_BLOCKS, MAX_MARKED, MAX_STREAMS, Wanted};
-use super::{Error, StreamName, repair, trace};
+use super::{Error, StreamName, by_id, repair, trace};
 use crate::config::Role;
 use crate::http::access::{Answer, Asker, may_act, may_look, may_see, read, unavailable};
 use crate::http::{Http, Service};
@@ -35,6 +35,12 @@ pub(crate) const SERVICE: Service = Service {
         (Method::GET, "/api/v1/ledger/places", Open::Never),
         (Method::GET, "/api/v1/ledger/events/{id}", Open::Never),
         (Method::POST, "/api/v1/ledger/repair", Open::Never),
+        (Method::GET, "/api/v1/ledger/hours", Open::Never),
+        (Method::GET, "/api/v1/ledger/acked", Open::Never),
+        (Method::POST, "/api/v1/ledger/resend", Open::Never),
+        (Method::GET, "/api/v1/ledger/media", Open::Never),
+        (Method::GET, "/api/v1/ledger/media/events", Open::Never),
+        (Method::POST, "/api/v1/ledger/media/tell", Open::Never),
     ],
     router,
     openapi: include_str!("openapi.json"),
@@ -48,6 +54,7 @@ fn router() -> Router<Http> {
         .route("/api/v1/ledger/places", get(list_places))
         .route("/api/v1/ledger/events/{id}", get(one_event))
         .route("/api/v1/ledger/repair", post(do_repair))
+        .merge(by_id::router())
 }
 
 /// Every parameter that any of the lists has.

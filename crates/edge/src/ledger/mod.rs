@@ -1,7 +1,7 @@
 //! The edge's part in comparing the tiers, and in bringing them together again.
 //!
 //! [`states`] tells what the edge has of its streams, [`repair()`] changes the ledger and the outbox so that node, edge and
-//! cloud agree, [`bare`] does both for events without a sequence, `resend` asks nodes until a repair is closed, `trace` finds one event. The HTTP API and `holdfast verify`
+//! cloud agree, [`bare`] does both for events without a sequence and [`media`] for images, `resend` asks nodes until a repair is closed, `trace` finds one event. The HTTP API and `holdfast verify`
 //! stand on these. docs/spec/verify.md is the contract.
 //!
 //! Promises: nothing outside the given tenants is seen or changed; a repair and its audit are one transaction under the
@@ -9,7 +9,9 @@
 //! It fails with the database's errors, and with a refusal of ranges that the ledger cannot take.
 
 pub mod bare;
+mod by_id;
 pub(crate) mod http;
+pub mod media;
 mod repair;
 pub(crate) mod resend;
 pub mod states;

@@ -34,6 +34,8 @@ use crate::config::Media as Config;
 
 pub(crate) use http::SERVICE;
 pub(crate) use meter::Meter;
+pub(crate) use told::{dropped, stored as stored_event};
+
 pub use stored::{StoredObject, stored, stored_count};
 
 /// What the service works with.
@@ -131,12 +133,13 @@ pub(crate) struct Row {
     pub(crate) deleted_at: Option<Timestamp>,
 }
 
-const COLUMNS: &str = "id, tenant_id, farm_id, barn_id, device_id, session_id, bucket, object_key,
+pub(crate) const COLUMNS: &str =
+    "id, tenant_id, farm_id, barn_id, device_id, session_id, bucket, object_key,
     etag, mime_type, size_bytes, captured_at, created_at, status, sha256, expires_at, stored_at,
     missing_at, deleted_at";
 
 impl Row {
-    fn read(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
+    pub(crate) fn read(row: &tokio_postgres::Row) -> Result<Row, tokio_postgres::Error> {
         Ok(Row {
             id: row.try_get(0)?,
             tenant_id: row.try_get(1)?,

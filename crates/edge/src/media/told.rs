@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use super::{Fault, Row};
 
 /// The image is in the object store.
-pub(super) fn stored(row: &Row, trace_id: Option<String>) -> Result<Envelope, Fault> {
+pub(crate) fn stored(row: &Row, trace_id: Option<String>) -> Result<Envelope, Fault> {
     let payload = json!({
         "media_id": row.id,
         "path": row.object_key,
@@ -27,6 +27,18 @@ pub(super) fn missing(row: &Row, at: Timestamp) -> Result<Envelope, Fault> {
         "stored_at": row.stored_at,
     });
     event(row, kind("alarm.media.missing")?, at, None, &payload)
+}
+
+/// The image was given up at the site before the cloud had it.
+pub(crate) fn dropped(row: &Row, reason: &str) -> Result<Envelope, Fault> {
+    let payload = json!({
+        "media_id": row.id,
+        "path": row.object_key,
+        "size_bytes": row.size_bytes,
+        "stored_at": row.stored_at,
+        "reason": reason,
+    });
+    event(row, kind("alarm.media.dropped")?, Timestamp::now(), None, &payload)
 }
 
 /// The object is back.

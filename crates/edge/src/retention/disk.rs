@@ -19,9 +19,20 @@ pub struct Disk {
     pub min_free: Option<u64>,
     /// What is too much.
     pub over: u64,
+    /// The stored images, where they have a limit.
+    pub media: Option<u64>,
+    /// What they may take.
+    pub max_media: Option<u64>,
+    /// What of them is too much.
+    pub media_over: u64,
 }
 
 impl Disk {
+    /// Whether something must be given up.
+    pub fn is_over(&self) -> bool {
+        self.over > 0 || self.media_over > 0
+    }
+
     fn judge(mut self) -> Disk {
         let used = self.database.saturating_sub(self.reusable);
         let too_large = self.max_database.map_or(0, |most| used.saturating_sub(most));
@@ -30,6 +41,8 @@ impl Disk {
             _ => 0,
         };
         self.over = too_large.max(too_full);
+        let media = self.media.zip(self.max_media);
+        self.media_over = media.map_or(0, |(held, most)| held.saturating_sub(most));
         self
     }
 }
@@ -49,6 +62,9 @@ WHERE c.relpages > 0 AND c.reltuples >= 0 AND (w.width > 0 OR c.reltuples = 0)
     AND (c.oid = to_regclass('sync_outbox') OR c.oid IN
         (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('telemetry_raw')))";
 
+const MEDIA: &str = "SELECT coalesce(sum(size_bytes), 0)::int8 FROM media_objects
+WHERE status = 'stored' AND bucket = $1";
+
 impl Turn<'_> {
     /// Looks at the disk. What is free inside the files is estimated only if it matters; `fresh` brings the statistics
     /// that the estimate rests on up to date.
@@ -59,11 +75,16 @@ impl Turn<'_> {
             database: count(self.client.query_one(size, &[]).await?.try_get(0)?),
             max_database: config.max_database_bytes,
             min_free: config.min_free.as_ref().map(|min| min.bytes),
+            max_media: config.max_media_bytes,
             ..Disk::default()
         };
         if let Some(min) = &config.min_free {
             let stat = rustix::fs::statvfs(&min.path).map_err(|error| Error::Disk(error.into()))?;
             disk.free = Some(stat.f_bavail.saturating_mul(stat.f_frsize));
+        }
+        if let Some(store) = self.retention.store.as_ref().filter(|_| disk.max_media.is_some()) {
+            let row = self.client.query_one(MEDIA, &[&store.name()]).await?;
+            disk.media = Some(count(row.try_get(0)?));
         }
         disk = disk.judge();
         if disk.over > 0 {
@@ -96,5 +117,7 @@ mod tests {
         assert_eq!(full.judge().over, 20);
         assert_eq!(Disk { reusable: 15, ..full }.judge().over, 5);
         assert_eq!(Disk { database: 100, ..Disk::default() }.judge().over, 0, "no limit");
+        let images = Disk { media: Some(9), max_media: Some(5), ..Disk::default() }.judge();
+        assert_eq!((images.over, images.media_over, images.is_over()), (0, 4, true));
     }
 }

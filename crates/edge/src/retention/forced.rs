@@ -13,7 +13,7 @@ use super::report::{Fate, Job};
 use super::{Disk, Error, Turn, bytes, count};
 
 /// The size limit: the oldest went first. As the ledger says it, and the cloud understands it.
-const REASON: &str = "drop_oldest";
+pub(super) const REASON: &str = "drop_oldest";
 /// How often the disk is measured again in one turn. What is still too much then is the next turn's.
 const ROUNDS: usize = 8;
 
@@ -121,6 +121,7 @@ impl Turn<'_> {
         } else if any {
             tracing::warn!("the database is below its limit again");
         }
+        self.force_media(&mut disk).await?;
         self.report.disk = Some(disk);
         Ok(())
     }
@@ -258,7 +259,7 @@ impl Turn<'_> {
             let bytes = (rows > 0).then_some(rows * each);
             self.report.add(Job::Disk, what, Fate::WouldDrop, (rows, bytes), why);
         }
-        Ok(())
+        self.would_drop_media(disk).await
     }
 }
 

@@ -38,7 +38,7 @@ impl Meter {
             dropped: counter(
                 recorder,
                 "holdfast_edge_retention_dropped_total",
-                "Undelivered events that the disk limit took, and that were declared lost.",
+                "Undelivered events and images that a limit took, and that were declared lost.",
                 vec![],
             ),
             database: gauge("holdfast_edge_database_bytes", "The size of the database.", vec![]),

@@ -5,13 +5,14 @@
 //! anywhere leaves nothing undeclared and nothing that the next turn does not finish. One replica works at a time.
 //! docs/spec/retention.md is the contract.
 //!
-//! It must not know how events reach the cloud, only what `sync_outbox` says of them. A failure of the database ends the turn and the next one
+//! It must not know how events and images reach the cloud, only what `sync_outbox` and `media_objects` say of them. A failure of the database ends the turn and the next one
 //! begins anew; a failure of the object store holds what needs it, and the rest goes on.
 
 mod archive;
 pub mod bytes;
 mod disk;
 mod forced;
+mod forced_media;
 mod ledger;
 pub mod lifecycle;
 mod media;
@@ -147,7 +148,7 @@ impl Retention {
     pub async fn is_over(&self) -> Result<bool, Error> {
         let client = pg::connect(&self.database).await?;
         let turn = Turn { client, retention: self, share: 1.0, report: Report::new(true) };
-        Ok(turn.measure(false).await?.over > 0)
+        Ok(turn.measure(false).await?.is_over())
     }
 
     /// Looks at the disk alone, and does a whole turn without rests if there is too little of it. `None` when another replica is
@@ -157,7 +158,7 @@ impl Retention {
             return Ok(None);
         };
         let disk = turn.measure(true).await?;
-        if disk.over == 0 {
+        if !disk.is_over() {
             turn.report.disk = Some(disk);
             return Ok(Some(turn.report));
         }

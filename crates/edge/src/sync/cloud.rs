@@ -11,6 +11,7 @@ use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RE
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
+use settings::LiveSecret;
 use tracing::Instrument as _;
 
 use super::Error;
@@ -23,6 +24,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// A reply to five thousand events is about a megabyte; more is no reply.
 const MAX_REPLY_BYTES: usize = 16 << 20;
 const VERSION: u64 = 1;
+const NO_HEADER: &str = "has a character that no HTTP header can have";
 const COMPRESSION_LEVEL: i32 = 3;
 
 /// The body of a request.
@@ -184,37 +186,49 @@ impl Trace {
 pub(super) struct Cloud {
     client: Client,
     url: Url,
-    authorization: HeaderValue,
+    token: LiveSecret,
 }
 
 impl Cloud {
     /// Reads certificates, but does not connect.
     pub(super) fn new(config: &Sync) -> Result<Cloud, Error> {
-        mqtt::install_crypto();
-        let refuse = |key: &'static str, problem: String| Error { key, problem };
-        let mut builder = Client::builder()
+        let builder = Client::builder()
             .timeout(config.timeout)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
-        if let Some(file) = &config.ca_file {
-            let wrong = |error: String| refuse("sync.ca_file", error);
-            let pem = std::fs::read(file).map_err(|error| wrong(error.to_string()))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|error| wrong(error.to_string()))?;
-            for certificate in certificates {
-                builder = builder.add_root_certificate(certificate);
-            }
-        }
-        let wrong = |error: String| refuse("sync.cloud_url", error);
+        let builder = config
+            .trust
+            .apply(builder)
+            .map_err(|error| Error { key: "sync", problem: error.to_string() })?;
+        let wrong = |problem: String| Error { key: "sync.cloud_url", problem };
         let client = builder.build().map_err(|error| wrong(error.to_string()))?;
         let url = Url::parse(&format!("{}/api/v1/sync/batches", config.cloud_url))
             .map_err(|error| wrong(error.to_string()))?;
-        let bearer = format!("Bearer {}", config.token.expose());
-        let mut authorization = HeaderValue::from_str(&bearer).map_err(|_| {
-            refuse("sync.token", "has a character that no HTTP header can have".to_owned())
-        })?;
-        authorization.set_sensitive(true);
-        Ok(Cloud { client, url, authorization })
+        let cloud = Cloud { client, url, token: config.token.clone() };
+        cloud
+            .authorization()
+            .ok_or_else(|| Error { key: "sync.token", problem: NO_HEADER.to_owned() })?;
+        Ok(cloud)
+    }
+
+    /// The token as it is now; nothing when no header can have it.
+    fn authorization(&self) -> Option<HeaderValue> {
+        let bearer = format!("Bearer {}", self.token.current().expose());
+        let mut value = HeaderValue::from_str(&bearer).ok()?;
+        value.set_sensitive(true);
+        Some(value)
+    }
+
+    /// Posts nothing, and returns the status of the answer.
+    pub(super) async fn knock(&self) -> Result<u16, String> {
+        let authorization = self.authorization().ok_or_else(|| NO_HEADER.to_owned())?;
+        let request = self
+            .client
+            .post(self.url.clone())
+            .header(reqwest::header::AUTHORIZATION, authorization)
+            .header(CONTENT_TYPE, "application/json");
+        let response = request.send().await.map_err(|error| describe(&error))?;
+        Ok(response.status().as_u16())
     }
 
     /// Posts one batch.
@@ -231,14 +245,35 @@ impl Cloud {
         self.send(body, trace).instrument(span).await
     }
 
+    /// Posts something else than a batch to `/api/v1/sync/{place}`: the status and body of the answer, or why there is none.
+    pub(super) async fn post_json(
+        &self,
+        place: &str,
+        body: &serde_json::Value,
+    ) -> Result<(StatusCode, Vec<u8>), String> {
+        let url = self.url.join(place).map_err(|error| error.to_string())?;
+        let authorization = self.authorization().ok_or_else(|| NO_HEADER.to_owned())?;
+        let request = self
+            .client
+            .post(url)
+            .header(reqwest::header::AUTHORIZATION, authorization)
+            .header(CONTENT_TYPE, "application/json")
+            .body(body.to_string());
+        let mut response = request.send().await.map_err(|error| describe(&error))?;
+        Ok((response.status(), read(&mut response).await?))
+    }
+
     async fn send(&self, body: &Body<'_>, trace: Trace) -> Answer {
         let Some(bytes) = compressed(body).await else {
             return Answer::down("unreachable", "the request's body could not be made");
         };
+        let Some(authorization) = self.authorization() else {
+            return Answer::down("unauthorized", format!("edge.sync.token {NO_HEADER}"));
+        };
         let request = self
             .client
             .post(self.url.clone())
-            .header(reqwest::header::AUTHORIZATION, self.authorization.clone())
+            .header(reqwest::header::AUTHORIZATION, authorization)
             .header(CONTENT_TYPE, "application/json")
             .header(CONTENT_ENCODING, "zstd")
             .header("traceparent", trace.parent())

@@ -11,12 +11,14 @@
 
 pub mod admin;
 mod cloud;
+mod copies;
 mod deliver;
 mod drain;
 mod line;
 mod link;
 mod meter;
 mod outbox;
+pub mod probe;
 mod store;
 mod tombstones;
 
@@ -47,8 +49,8 @@ use store::Store;
 const JITTER: Duration = Duration::from_secs(1);
 /// How often the backlog is counted, at the most.
 const WATCH_EVERY: Duration = Duration::from_secs(10);
-/// Connections beside those of the workers: tombstones, and the watch.
-const MORE_CONNECTIONS: usize = 2;
+/// Connections beside those of the workers: tombstones, copies of images, and the watch.
+const MORE_CONNECTIONS: usize = 3;
 
 /// Why the forwarder cannot start.
 #[derive(Debug, thiserror::Error)]
@@ -132,7 +134,8 @@ impl Forwarder {
         }
         let (stop, stopping) = signal();
         let mut tasks = JoinSet::new();
-        tasks.spawn(tombstones::run(Arc::clone(&line), stopping));
+        tasks.spawn(tombstones::run(Arc::clone(&line), stopping.clone()));
+        tasks.spawn(copies::run(Arc::clone(&line), config.media_every, stopping));
         tracing::info!(cloud = config.cloud_url, "forwarder started");
         let stall_after = config.stall_after;
         Ok(Forwarder { line, workers, places, stop, tasks, stall_after })

@@ -160,20 +160,25 @@ async fn whole_but_acked(site: &Site, store: &TestStore) {
     assert!(promised.unsigned_abs() <= there as u64, "a stored row has its object");
 }
 
-/// An image that was captured some days ago; returns its id.
-async fn image(site: &Site, store: &TestStore, days: i64, session: Option<Uuid>) -> Uuid {
+/// An image that was captured some days ago and that the cloud has copied; returns its id.
+pub(crate) async fn image(
+    site: &Site,
+    store: &TestStore,
+    days: i64,
+    session: Option<Uuid>,
+) -> Uuid {
     let id = EventId::mint().uuid();
     let key = format!("tenants/t/images/{id}.jpg");
     store.put(&key);
     let text = "INSERT INTO media_objects (id, tenant_id, farm_id, barn_id, device_id, session_id, bucket, object_key,
-            mime_type, size_bytes, captured_at, status, stored_at)
-        VALUES ($1, $1, $1, $1, $1, $2, 'media', $3, 'image/jpeg', 8, $4, 'stored', now())";
+            mime_type, size_bytes, captured_at, status, stored_at, cloud_copy, cloud_copied_at)
+        VALUES ($1, $1, $1, $1, $1, $2, 'media', $3, 'image/jpeg', 8, $4, 'stored', now(), 'copied', now())";
     let client = site.client().await;
     client.execute(text, &[&id, &session, &key, &days_ago(days)]).await.unwrap();
     id
 }
 
-async fn media_event(site: &Site, media: Uuid, state: &str, days: i32) {
+pub(crate) async fn media_event(site: &Site, media: Uuid, state: &str, days: i32) {
     let text = "INSERT INTO sync_outbox (id, tenant_id, event_type, payload_json, priority, status, updated_at, failed_at, dlq_reason)
         VALUES (gen_random_uuid(), $1, 'media.stored', jsonb_build_object('media_id', $1::uuid), 10, $2,
             now() - make_interval(days => $3), CASE WHEN $2 = 'dlq' THEN now() END, CASE WHEN $2 = 'dlq' THEN 'invalid' END)";

@@ -253,6 +253,40 @@ async fn a_range_is_read_by_the_index() {
 }
 
 #[tokio::test]
+async fn buckets_are_computed_by_the_index_whatever_the_statistics_say() {
+    let site = Site::new("agg_index").await;
+    let client = site.client().await;
+    let (tenant, device) = (TenantId::mint(), DeviceId::mint());
+    // A device comes back after two days, beside a hundred that have little; of its readings the statistics know nothing.
+    let fill = "INSERT INTO telemetry_raw (id, tenant_id, device_id, occurred_at, metric_type, metric_value, unit)
+        SELECT gen_random_uuid(), $1, coalesce($2, gen_random_uuid()), at, 'temperature', 1, 'C'
+        FROM generate_series('2026-02-01Z'::timestamptz, '2026-02-01Z'::timestamptz + $3::int * interval '10 seconds', '10 seconds') at";
+    client.execute(fill, &[&tenant.uuid(), &None::<uuid::Uuid>, &100]).await.unwrap();
+    client.batch_execute("ANALYZE telemetry_raw").await.unwrap();
+    client.execute(fill, &[&tenant.uuid(), &device.uuid(), &17_279]).await.unwrap();
+    let mark = "INSERT INTO telemetry_dirty (tenant_id, device_id, \"window\", bucket_start_at, due_at)
+        SELECT DISTINCT tenant_id, device_id, '1m', date_trunc('minute', occurred_at), now() FROM telemetry_raw
+        WHERE device_id = $1";
+    client.execute(mark, &[&device.uuid()]).await.unwrap();
+    let scans = async |column: &str| {
+        let of_raw = "FROM pg_stat_user_tables WHERE relname = 'telemetry_raw_2026_02'";
+        site.number(&format!("SELECT coalesce(sum({column}), 0)::bigint {of_raw}")).await
+    };
+    client.batch_execute("SELECT pg_stat_force_next_flush()").await.unwrap();
+    eventually(LONG, "the preparation is counted", async || scans("seq_scan").await > 0)
+        .await
+        .unwrap();
+    let read = scans("seq_tup_read").await;
+    aggregator(&site, TelemetrySync::Raw).work_off().await.unwrap();
+    let stored = site.number("SELECT count(*) FROM telemetry_agg").await;
+    assert_eq!(stored, 2_880 + 48 + 2, "minutes, hours, days");
+    eventually(LONG, "the index was read", async || scans("idx_tup_fetch").await >= 17_280)
+        .await
+        .unwrap();
+    assert_eq!(scans("seq_tup_read").await, read, "and nothing was read through");
+}
+
+#[tokio::test]
 async fn the_role_keeps_aggregates_right_by_itself() {
     let site = Site::new("ask_role").await;
     let pairs = [("ROLES", "telemetry"), ("TELEMETRY_SETTLE", "0ms")];

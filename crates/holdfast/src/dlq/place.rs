@@ -1,34 +1,43 @@
-//! Where the dead letters are: in the cloud's table (inline bus), or in RabbitMQ's dead-letter queues.
+//! Where the dead letters are: in the cloud's table (inline bus), or in a letterbox: RabbitMQ's dead-letter queues, Kafka's dead-letter topics.
 
-use std::collections::BTreeSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use anyhow::Context as _;
-use bus::rabbitmq::{
-    Address, DeadLetterQueue, PublisherOptions, RabbitPublisher, ReplayOptions, Replayed,
-};
-use bus::{CauseGroup, DeadLetter, Filter, Test, by_cause};
-use cloud::dead_letters::{self, Wanted, tenant_of};
+use bus::letterbox::{BrokerLetterbox, Letterbox};
+use bus::{CauseGroup, DeadLetter, Progress, ReplayOptions, by_cause};
+use cloud::dead_letters::{self, Wanted, broker};
 use indicatif::{ProgressBar, ProgressStyle};
-use tokio_postgres::Client;
 
-use crate::bus::BrokerArgs;
+use super::PlaceArgs;
+use super::record::Records;
 
+const INLINE: &str = "inline";
 /// Letters read from the table at a time, so that memory does not grow with their number.
 const PAGE: usize = 500;
 /// How often a wait looks at what is left.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+const LOOK: &str = "look at the dead letters; `holdfast bus check` says what RabbitMQ lacks";
 
 /// The dead letters, and the database in which deeds are recorded.
 pub(super) struct Place {
-    database: Client,
-    bus: Bus,
+    records: Records,
+    /// `None` where they are rows of the cloud's database.
+    letterbox: Option<Letters>,
 }
 
-enum Bus {
-    Inline,
-    RabbitMq { address: Address, queues: BTreeSet<String> },
+/// A letterbox, and its queues or topics each by itself.
+struct Letters {
+    bus: &'static str,
+    whole: Arc<dyn Letterbox>,
+    each: Vec<Arc<dyn Letterbox>>,
+}
+
+impl From<BrokerLetterbox> for Letters {
+    fn from(broker: BrokerLetterbox) -> Letters {
+        Letters { bus: broker.bus(), each: broker.each(), whole: Arc::new(broker) }
+    }
 }
 
 /// How fast and how far a replay goes.
@@ -84,54 +93,60 @@ impl From<pg::Error> for Failed {
 }
 
 impl Place {
-    pub(super) async fn open(args: &BrokerArgs) -> anyhow::Result<Place> {
-        let config = cloud::Config::load(args.config.as_deref(), crate::config::environment)?;
+    pub(super) async fn open(args: &PlaceArgs) -> anyhow::Result<Place> {
+        if args.scada {
+            return Place::of_scada(args).await;
+        }
+        let config =
+            cloud::Config::load(args.broker.config.as_deref(), crate::config::environment)?;
         cloud::migrate(&config.database).await?;
-        let database = pg::connect(&config.database).await?;
-        let address = match (args.given()?, config.bus) {
-            (Some(address), _) | (None, cloud::config::Bus::RabbitMq { address, .. }) => address,
-            #[cfg(feature = "kafka")]
-            (None, cloud::config::Bus::Kafka(_)) => anyhow::bail!(
-                "cloud.bus is kafka, whose dead letters are in the topics farmiq.{{service}}.dlq.queue: read them with \
-                 Kafka's own kafka-console-consumer, and set the group's offsets back to have the originals read again"
-            ),
-            (None, cloud::config::Bus::Inline) => return Ok(Place { database, bus: Bus::Inline }),
-        };
+        let records = Records::cloud(&config.database).await?;
         let topology = crate::bus::topology()?;
-        let queues = topology.queues.into_iter().map(|queue| queue.dead_letter_queue).collect();
-        Ok(Place { database, bus: Bus::RabbitMq { address, queues } })
+        let letterbox = match args.broker.given()? {
+            Some(address) => Some(BrokerLetterbox::rabbitmq(address, broker::names(&topology))),
+            None => broker::letterbox(&config.bus, &topology),
+        };
+        Ok(Place { records, letterbox: letterbox.map(Letters::from) })
     }
 
-    pub(super) fn database(&self) -> &Client {
-        &self.database
+    /// The plant's: what the historian gave up.
+    async fn of_scada(args: &PlaceArgs) -> anyhow::Result<Place> {
+        use ::scada::historian::dead_letters::{TableLetterbox, broker};
+        let config = crate::scada::historian_config(args.broker.config.as_deref())?;
+        ::scada::migrate_historian(&config.database).await?;
+        let records = Records::historian(&config.database).await?;
+        let letters = match broker(&config.bus) {
+            Some(broker) => Letters::from(broker),
+            None => {
+                let table: Arc<dyn Letterbox> = Arc::new(TableLetterbox::of(&config)?);
+                Letters { bus: INLINE, each: vec![Arc::clone(&table)], whole: table }
+            }
+        };
+        Ok(Place { records, letterbox: Some(letters) })
+    }
+
+    pub(super) fn records(&self) -> &Records {
+        &self.records
     }
 
     pub(super) fn name(&self) -> &'static str {
-        match self.bus {
-            Bus::Inline => "inline",
-            Bus::RabbitMq { .. } => "rabbitmq",
-        }
+        self.letterbox.as_ref().map_or(INLINE, |letters| letters.bus)
+    }
+
+    /// Whether this process replays by itself, and the cloud is not asked to.
+    pub(super) fn replays_here(&self) -> bool {
+        self.letterbox.is_some()
     }
 
     pub(super) async fn groups(&self, wanted: &Wanted, limit: usize) -> anyhow::Result<Found> {
-        match &self.bus {
-            Bus::Inline => {
-                let groups = dead_letters::groups(&self.database, wanted).await?;
-                let total = groups.iter().map(|group| group.count).sum();
-                Ok(Found { groups, looked_at: total, total })
-            }
-            Bus::RabbitMq { address, queues } => {
-                let (mut letters, mut looked_at, mut total) = (Vec::new(), 0, 0);
-                for queue in queues {
-                    let left = limit.saturating_sub(letters.len());
-                    let listing = look(address, queue, wanted, left).await?;
-                    looked_at += listing.scanned;
-                    total += listing.total;
-                    letters.extend(listing.letters);
-                }
-                Ok(Found { groups: by_cause(&letters), looked_at, total })
-            }
-        }
+        let Some(letters) = &self.letterbox else {
+            let groups = dead_letters::groups(self.records.client(), wanted).await?;
+            let total = groups.iter().map(|group| group.count).sum();
+            return Ok(Found { groups, looked_at: total, total });
+        };
+        let listing = letters.whole.list(&wanted.filter(), limit).await.context(LOOK)?;
+        let (looked_at, total) = (listing.scanned, listing.total);
+        Ok(Found { groups: by_cause(&listing.letters), looked_at, total })
     }
 
     pub(super) async fn letters(
@@ -156,39 +171,28 @@ impl Place {
     ) -> anyhow::Result<Option<Vec<DeadLetter>>> {
         let cursor = after.get_or_insert_default();
         let left = limit.saturating_sub(cursor.seen);
-        let page: Vec<DeadLetter> = match &self.bus {
-            Bus::Inline => {
-                let most = left.min(PAGE);
-                let kept = dead_letters::list(&self.database, wanted, cursor.row, most).await?;
-                cursor.row = kept.last().map_or(cursor.row, |last| last.id);
-                kept.into_iter().map(|kept| kept.letter).collect()
-            }
-            Bus::RabbitMq { address, queues } => match queues.iter().nth(cursor.queue) {
-                Some(queue) => {
-                    cursor.queue += 1;
-                    let letters = look(address, queue, wanted, left).await?.letters;
-                    cursor.seen += letters.len();
-                    return Ok(Some(letters));
-                }
-                None => Vec::new(),
-            },
-        };
-        cursor.seen += page.len();
+        if let Some(letters) = &self.letterbox {
+            let Some(one) = letters.each.get(cursor.source) else { return Ok(None) };
+            cursor.source += 1;
+            let letters = one.list(&wanted.filter(), left).await.context(LOOK)?.letters;
+            cursor.seen += letters.len();
+            return Ok(Some(letters));
+        }
+        let database = self.records.client();
+        let kept = dead_letters::list(database, wanted, cursor.row, left.min(PAGE)).await?;
+        cursor.row = kept.last().map_or(cursor.row, |last| last.id);
+        cursor.seen += kept.len();
+        let page: Vec<DeadLetter> = kept.into_iter().map(|kept| kept.letter).collect();
         Ok(Some(page).filter(|page| !page.is_empty()))
     }
 
     pub(super) async fn would_replay(&self, wanted: &Wanted, pace: Pace) -> Result<Done, Failed> {
-        match &self.bus {
-            Bus::Inline => {
-                let matched = dead_letters::count(&self.database, wanted).await?;
-                let matched = matched.min(pace.limit as u64);
-                Ok(Done { matched, ..Done::default() })
-            }
-            Bus::RabbitMq { address, queues } => {
-                let done = send_back(address, queues, wanted, pace, true).await?;
-                Ok(Done { changed: 0, ..done })
-            }
-        }
+        let Some(letters) = &self.letterbox else {
+            let matched = dead_letters::count(self.records.client(), wanted).await?;
+            return Ok(Done { matched: matched.min(pace.limit as u64), ..Done::default() });
+        };
+        let done = letters.send_back(wanted, pace, true).await?;
+        Ok(Done { changed: 0, ..done })
     }
 
     pub(super) async fn replay(
@@ -197,38 +201,61 @@ impl Place {
         pace: Pace,
         audit_id: i64,
     ) -> Result<Done, Failed> {
-        match &self.bus {
-            Bus::Inline => {
-                let (database, Pace { limit, per_second, wait }) = (&self.database, pace);
-                let matched = dead_letters::count(database, wanted).await?;
-                let asked =
-                    dead_letters::request_replay(database, wanted, limit, per_second, audit_id);
-                let changed = asked.await?;
-                if wait {
-                    let waited = self.wait_for(audit_id, changed).await;
-                    waited.map_err(|error| Failed { changed, error: error.into() })?;
-                }
-                Ok(Done { matched, changed, kept: Vec::new(), asked: !wait })
-            }
-            Bus::RabbitMq { address, queues } => {
-                send_back(address, queues, wanted, pace, false).await
-            }
+        if let Some(letters) = &self.letterbox {
+            return letters.send_back(wanted, pace, false).await;
         }
+        let database = self.records.client();
+        let Pace { limit, per_second, wait } = pace;
+        let matched = dead_letters::count(database, wanted).await?;
+        let asked = dead_letters::request_replay(database, wanted, limit, per_second, audit_id);
+        let changed = asked.await?;
+        if wait {
+            let waited = wait_for(database, audit_id, changed).await;
+            waited.map_err(|error| Failed { changed, error: error.into() })?;
+        }
+        Ok(Done { matched, changed, kept: Vec::new(), asked: !wait })
     }
+}
 
-    /// Waits until the cloud has settled every letter that was asked for.
-    async fn wait_for(&self, audit_id: i64, asked: u64) -> Result<(), pg::Error> {
+impl Letters {
+    async fn send_back(&self, wanted: &Wanted, pace: Pace, dry_run: bool) -> Result<Done, Failed> {
         let bar = progress();
-        bar.set_length(asked);
-        loop {
-            let left = dead_letters::replays_left(&self.database, audit_id).await?;
-            bar.set_position(asked.saturating_sub(left));
-            if left == 0 {
-                bar.finish_and_clear();
-                return Ok(());
-            }
-            tokio::time::sleep(LOOK_EVERY).await;
+        let Pace { limit, per_second, .. } = pace;
+        let options = ReplayOptions { filter: wanted.filter(), limit, per_second, dry_run };
+        let gone = AtomicU64::new(0);
+        let tell = |progress: Progress| {
+            gone.store(progress.changed, Ordering::Relaxed);
+            bar.set_length(progress.total);
+            bar.set_position(progress.seen);
+        };
+        let report = self.whole.replay(&options, &tell).await;
+        bar.finish_and_clear();
+        let report = report.map_err(|error| Failed {
+            changed: gone.load(Ordering::Relaxed),
+            error: anyhow::Error::from(error).context("replay"),
+        })?;
+        let changed = report.replayed.len() as u64;
+        let matched = changed + report.kept.len() as u64;
+        Ok(Done { matched, changed, kept: report.kept, asked: false })
+    }
+}
+
+/// Waits until the cloud has settled every letter that was asked for.
+async fn wait_for(
+    database: &tokio_postgres::Client,
+    audit_id: i64,
+    asked: u64,
+) -> Result<(), pg::Error> {
+    let bar = progress();
+    bar.set_length(asked);
+    loop {
+        let left = dead_letters::replays_left(database, audit_id).await?;
+        bar.set_position(asked.saturating_sub(left));
+        if left == 0 {
+            bar.finish_and_clear();
+            return Ok(());
         }
+        tokio::time::sleep(LOOK_EVERY).await;
     }
 }
 
@@ -236,7 +263,7 @@ impl Place {
 #[derive(Debug, Default)]
 pub(super) struct Cursor {
     row: i64,
-    queue: usize,
+    source: usize,
     seen: usize,
 }
 
@@ -247,70 +274,4 @@ fn progress() -> ProgressBar {
         bar.set_style(style);
     }
     bar
-}
-
-async fn look(
-    address: &Address,
-    queue: &str,
-    wanted: &Wanted,
-    limit: usize,
-) -> anyhow::Result<bus::rabbitmq::Listing> {
-    let queue_of = DeadLetterQueue::new(address.clone(), queue);
-    let listing = queue_of.list(&filter(wanted), limit).await;
-    listing.with_context(|| format!("look at {queue}; `holdfast bus check` says what is missing"))
-}
-
-fn filter(wanted: &Wanted) -> Filter {
-    Filter {
-        message_ids: wanted.message_ids.clone().map(|ids| ids.into_iter().collect()),
-        queue: wanted.queue.clone(),
-        cause_code: wanted.cause_code.clone(),
-        since: wanted.since,
-        test: wanted
-            .tenant
-            .map(|tenant| Test::new(move |letter| tenant_of(&letter.message.body) == Some(tenant))),
-        ..Filter::default()
-    }
-}
-
-/// Replays from each dead-letter queue in turn.
-async fn send_back(
-    address: &Address,
-    queues: &BTreeSet<String>,
-    wanted: &Wanted,
-    pace: Pace,
-    dry_run: bool,
-) -> Result<Done, Failed> {
-    let options = PublisherOptions { name: "holdfast dlq".to_owned(), ..Default::default() };
-    let publisher = RabbitPublisher::new(address.clone(), options);
-    let bar = progress();
-    let mut done = Done::default();
-    for queue in queues {
-        let left = pace.limit.saturating_sub(usize::try_from(done.changed).unwrap_or(usize::MAX));
-        if left == 0 {
-            break;
-        }
-        let options = ReplayOptions {
-            filter: filter(wanted),
-            limit: left,
-            per_second: pace.per_second,
-            dry_run,
-        };
-        let before = AtomicU64::new(0);
-        let tell = |total: u64, report: &Replayed| {
-            before.store(report.replayed.len() as u64, Ordering::Relaxed);
-            bar.set_length(total);
-            bar.set_position(report.scanned);
-        };
-        let source = DeadLetterQueue::new(address.clone(), queue.as_str());
-        let report = source.replay_telling(&publisher, &options, &tell).await;
-        let report = report.with_context(|| format!("replay from {queue}")).map_err(|error| {
-            Failed { changed: done.changed + before.load(Ordering::Relaxed), error }
-        })?;
-        done.changed += report.replayed.len() as u64;
-        done.kept.extend(report.kept);
-    }
-    bar.finish_and_clear();
-    done.matched = done.changed + done.kept.len() as u64;
-    Ok(done)
 }

@@ -1,8 +1,8 @@
 //! A role's database: reachable, of a version we know, its tables up to date, its clock near ours, and somebody may use the API.
 
-use std::collections::BTreeSet;
-
-use jiff::Timestamp;
+use api::tokens::{Role, Token};
+use jiff::{SignedDuration, Timestamp};
+use pg::schema::{ServerFacts, server_facts};
 use tokio_postgres::Client;
 
 use super::check::Check;
@@ -12,73 +12,93 @@ const KNOWN_VERSION: i32 = 15;
 /// Clocks that differ by more make ages and leases look wrong.
 const CLOCKS_DIFFER_SECONDS: i64 = 5;
 /// A token that stops sooner is worth a warning.
-const SOON_DAYS: i32 = 14;
-
-mod edge_schema {
-    refinery::embed_migrations!("../edge/migrations");
-}
-mod cloud_schema {
-    refinery::embed_migrations!("../cloud/migrations");
-}
-mod producer_schema {
-    refinery::embed_migrations!("../scada/migrations/producer");
-}
-mod historian_schema {
-    refinery::embed_migrations!("../scada/migrations/historian");
-}
-mod schedule_schema {
-    refinery::embed_migrations!("../schedule/migrations");
-}
+const SOON_DAYS: i64 = 14;
 
 /// What is expected of a database.
-pub(super) struct Schema {
+pub(super) struct Expected {
     /// What its checks are called.
     name: &'static str,
-    /// Where applied migrations are recorded.
-    history: &'static str,
-    wanted: fn() -> refinery::Runner,
-    /// What makes a token, where there is an API.
-    token: Option<&'static str>,
+    tables: pg::Schema,
+    tokens: Option<Tokens>,
 }
 
-pub(super) const EDGE: Schema = Schema {
+/// Who should be able to use the API.
+struct Tokens {
+    /// Which tokens are of use there.
+    of_use: fn(&Token) -> bool,
+    /// What it means that there is none.
+    none: &'static str,
+    /// What makes one.
+    command: &'static str,
+}
+
+fn any(_: &Token) -> bool {
+    true
+}
+
+/// Machines send; people sign in.
+fn of_people(token: &Token) -> bool {
+    token.role != Role::Edge
+}
+
+const NOBODY: &str = "nobody may use the API";
+
+pub(super) const EDGE: Expected = Expected {
     name: "database",
-    history: "edge_migrations",
-    wanted: edge_schema::migrations::runner,
-    token: Some("holdfast token create NAME --edge --role operator --all-tenants"),
+    tables: edge::SCHEMA,
+    tokens: Some(Tokens {
+        of_use: any,
+        none: NOBODY,
+        command: "holdfast token create NAME --edge --role operator --all-tenants",
+    }),
 };
-pub(super) const CLOUD: Schema = Schema {
+pub(super) const CLOUD: Expected = Expected {
     name: "database",
-    history: "cloud_migrations",
-    wanted: cloud_schema::migrations::runner,
-    token: Some("holdfast token create SITE --role edge --tenant TENANT"),
+    tables: cloud::SCHEMA,
+    tokens: Some(Tokens {
+        of_use: any,
+        none: NOBODY,
+        command: "holdfast token create SITE --role edge --tenant TENANT",
+    }),
 };
-pub(super) const PRODUCER: Schema = Schema {
-    name: "node database",
-    history: "scada_producer_migrations",
-    wanted: producer_schema::migrations::runner,
-    token: None,
-};
-pub(super) const HISTORIAN: Schema = Schema {
+pub(super) const PRODUCER: Expected =
+    Expected { name: "node database", tables: scada::PRODUCER, tokens: None };
+pub(super) const HISTORIAN: Expected = Expected {
     name: "historian database",
-    history: "scada_historian_migrations",
-    wanted: historian_schema::migrations::runner,
-    token: Some("holdfast token create NAME --historian --role viewer --all-tenants"),
+    tables: scada::HISTORIAN,
+    tokens: Some(Tokens {
+        of_use: any,
+        none: NOBODY,
+        command: "holdfast token create NAME --historian --role viewer --all-tenants",
+    }),
 };
-pub(super) const SCHEDULE: Schema = Schema {
+pub(super) const SCHEDULE: Expected = Expected {
     name: "database",
-    history: "schedule_migrations",
-    wanted: schedule_schema::migrations::runner,
-    token: Some("holdfast token create NAME --schedule --role operator --all-tenants"),
+    tables: schedule::migration::SCHEMA,
+    tokens: Some(Tokens {
+        of_use: any,
+        none: NOBODY,
+        command: "holdfast token create NAME --schedule --role operator --all-tenants",
+    }),
+};
+/// The console has no tables: people sign in with tokens of the cloud.
+pub(super) const CONSOLE: Expected = Expected {
+    name: "database",
+    tables: cloud::SCHEMA,
+    tokens: Some(Tokens {
+        of_use: of_people,
+        none: "nobody can sign in",
+        command: "holdfast token create NAME --role operator --all-tenants, at the cloud",
+    }),
 };
 
 /// Examines it. Changes nothing.
 pub(super) async fn examine(
     role: &'static str,
     options: pg::Options,
-    schema: &'static Schema,
+    expected: &'static Expected,
 ) -> Vec<Check> {
-    let name = schema.name;
+    let name = expected.name;
     let client = match pg::connect(&options).await {
         Ok(client) => client,
         Err(error) => {
@@ -91,34 +111,24 @@ pub(super) async fn examine(
             return vec![Check::fail(role, name, error.to_string(), advice)];
         }
     };
-    let mut checks = Vec::new();
-    let parts = [
-        version(&client, role, name).await,
-        tables(&client, role, schema).await,
-        clocks(&client, role, name).await,
-    ];
-    for part in parts {
-        checks.push(part.unwrap_or_else(|error| {
-            Check::fail(role, name, pg::Error::from(error).to_string(), "see Postgres' own log")
-        }));
-    }
-    if let Some(command) = schema.token {
+    let odd =
+        |error: pg::Error| Check::fail(role, name, error.to_string(), "see Postgres' own log");
+    let facts = match server_facts(&client).await {
+        Ok(facts) => facts,
+        Err(error) => return vec![odd(error)],
+    };
+    let tables = tables(&client, role, expected).await.unwrap_or_else(odd);
+    let mut checks = vec![version(&facts, role, name), tables, clocks(&facts, role, name)];
+    if let Some(wanted) = &expected.tokens {
         // Without tables there is no token either, and that has been said.
-        checks.extend(tokens(&client, role, name, command).await.ok());
+        checks.extend(tokens(&client, role, name, wanted).await.ok());
     }
     checks
 }
 
-async fn version(
-    client: &Client,
-    role: &'static str,
-    name: &str,
-) -> Result<Check, tokio_postgres::Error> {
-    let query = "SELECT current_setting('server_version_num')::int4 / 10000, current_setting('server_version')";
-    let row = client.query_one(query, &[]).await?;
-    let (major, version): (i32, String) = (row.get(0), row.get(1));
-    let found = format!("Postgres {version}");
-    Ok(match major >= KNOWN_VERSION {
+fn version(facts: &ServerFacts, role: &'static str, name: &str) -> Check {
+    let found = format!("Postgres {}", facts.version);
+    match facts.major >= KNOWN_VERSION {
         true => Check::ok(role, name, found),
         false => Check::warn(
             role,
@@ -126,51 +136,35 @@ async fn version(
             found,
             format!("it is older than what is tested: go to {KNOWN_VERSION} or newer"),
         ),
-    })
+    }
 }
 
 async fn tables(
     client: &Client,
     role: &'static str,
-    schema: &Schema,
-) -> Result<Check, tokio_postgres::Error> {
-    let name = format!("{} tables", schema.name);
+    expected: &Expected,
+) -> Result<Check, pg::Error> {
+    let name = format!("{} tables", expected.name);
     let start = "they are made when the role starts; its user must be allowed to";
-    let there = client.query_one("SELECT to_regclass($1) IS NOT NULL", &[&schema.history]).await?;
-    if !there.get::<_, bool>(0) {
+    let Some(found) = expected.tables.standing(client).await? else {
         return Ok(Check::warn(role, name, "there are none yet", start));
-    }
-    // The name of the table is a constant of ours.
-    let query = format!("SELECT version::int8 FROM {}", schema.history);
-    let rows = client.query(&query, &[]).await?;
-    let applied: BTreeSet<i64> = rows.iter().map(|row| row.get(0)).collect();
-    let runner = (schema.wanted)();
-    let wanted: BTreeSet<i64> =
-        runner.get_migrations().iter().map(|one| i64::from(one.version())).collect();
-    let (missing, foreign) =
-        (wanted.difference(&applied).count(), applied.difference(&wanted).count());
-    Ok(match (missing, foreign) {
-        (_, 1..) => Check::fail(
+    };
+    Ok(match (found.missing, found.foreign) {
+        (_, foreign @ 1..) => Check::fail(
             role,
             name,
             format!("{foreign} migrations are there that this program does not know"),
             "a newer program has been here: use that one, or a backup from before",
         ),
-        (0, _) => Check::ok(role, name, format!("{} migrations, all there", wanted.len())),
+        (0, _) => Check::ok(role, name, format!("{} migrations, all there", found.wanted)),
         (missing, _) => Check::warn(role, name, format!("{missing} migrations are to come"), start),
     })
 }
 
-async fn clocks(
-    client: &Client,
-    role: &'static str,
-    name: &str,
-) -> Result<Check, tokio_postgres::Error> {
-    let row = client.query_one("SELECT clock_timestamp()", &[]).await?;
-    let theirs: Timestamp = row.get(0);
-    let differ = Timestamp::now().duration_since(theirs).as_secs().abs();
+fn clocks(facts: &ServerFacts, role: &'static str, name: &str) -> Check {
+    let differ = Timestamp::now().duration_since(facts.now).as_secs().abs();
     let name = format!("{name} clock");
-    Ok(match differ <= CLOCKS_DIFFER_SECONDS {
+    match differ <= CLOCKS_DIFFER_SECONDS {
         true => Check::ok(role, name, "near ours"),
         false => Check::warn(
             role,
@@ -178,33 +172,35 @@ async fn clocks(
             format!("differs from ours by {}", crate::table::span(differ)),
             "synchronise both machines (chrony or systemd-timesyncd)",
         ),
-    })
+    }
 }
 
 async fn tokens(
     client: &Client,
     role: &'static str,
     name: &str,
-    command: &str,
-) -> Result<Check, tokio_postgres::Error> {
-    let query =
-        "SELECT count(*), count(*) FILTER (WHERE expires_at < now() + make_interval(days => $1))
-        FROM api_tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > now())";
-    let row = client.query_one(query, &[&SOON_DAYS]).await?;
-    let (good, soon): (i64, i64) = (row.get(0), row.get(1));
-    let name = format!("{name} tokens");
-    Ok(match (good, soon) {
-        (0, _) => Check::warn(
+    wanted: &Tokens,
+) -> Result<Check, api::tokens::Error> {
+    let now = Timestamp::now();
+    let ends_after = |token: &Token, at: Timestamp| token.expires_at.is_none_or(|end| end > at);
+    let all = api::tokens::list(client).await?;
+    let good: Vec<&Token> = all
+        .iter()
+        .filter(|token| token.revoked_at.is_none() && ends_after(token, now))
+        .filter(|token| (wanted.of_use)(token))
+        .collect();
+    let soon = now + SignedDuration::from_hours(24 * SOON_DAYS);
+    let ending = good.iter().filter(|token| !ends_after(token, soon)).count();
+    let (name, command) = (format!("{name} tokens"), wanted.command);
+    Ok(match (good.len(), ending) {
+        (0, _) => {
+            Check::warn(role, name, wanted.none, format!("make one if somebody should: {command}"))
+        }
+        (good, 0) => Check::ok(role, name, format!("{good} that work")),
+        (good, ending) => Check::warn(
             role,
             name,
-            "nobody may use the API",
-            format!("make one if somebody should: {command}"),
-        ),
-        (_, 0) => Check::ok(role, name, format!("{good} that work")),
-        (_, soon) => Check::warn(
-            role,
-            name,
-            format!("{soon} of {good} stop within {SOON_DAYS} days"),
+            format!("{ending} of {good} stop within {SOON_DAYS} days"),
             format!("make new ones in time: {command}"),
         ),
     })

@@ -83,12 +83,14 @@ pub(super) fn named_in(file: &Path) -> Vec<Check> {
     }
     for (key, value) in &keys {
         let path = PathBuf::from(value);
-        let names_file = key.ends_with("_file") || key.ends_with("_key") || key.ends_with("_cert");
+        let names_file = ["_file", "_key", "_cert", "tls.key", "tls.client_ca"]
+            .iter()
+            .any(|end| key.ends_with(end));
         if !names_file || !path.is_absolute() && !path.exists() {
             continue;
         }
         let word = key.rsplit('.').next().unwrap_or(key);
-        if word.contains("ca_file") || word.contains("cert") {
+        if word.contains("ca_file") || word.contains("cert") || word == "client_ca" {
             checks.push(certificate(key, &path));
         } else if SECRET_WORDS.iter().any(|secret| word.contains(secret)) {
             checks.extend(private(&path, key));
@@ -101,7 +103,7 @@ pub(super) fn named_in(file: &Path) -> Vec<Check> {
 fn holds_secret(key: &str) -> bool {
     let word = key.rsplit('.').next().unwrap_or(key);
     let names = SECRET_WORDS.iter().any(|secret| word.contains(secret)) || word.ends_with("url");
-    names && !word.ends_with("_file") && !word.ends_with("client_key")
+    names && !word.ends_with("_file") && !word.ends_with("client_key") && !key.ends_with("tls.key")
 }
 
 fn flatten(prefix: &str, table: &toml::Table, keys: &mut Vec<(String, String)>) {
@@ -129,6 +131,27 @@ fn private(file: &Path, why: &str) -> Vec<Check> {
     vec![match mode & 0o007 {
         0 => Check::ok(ROLE, name, format!("{} has mode {mode:03o}", file.display())),
         _ => Check::fail(ROLE, name, found, format!("chmod 640 {}, or 600", file.display())),
+    }]
+}
+
+/// The certificate of a role's listener: its files are there, fit together, and hold for a while.
+pub(super) fn listener(role: &'static str, tls: &api::serve::Tls) -> Vec<Check> {
+    let name = "certificate";
+    let file = tls.cert.display();
+    let until = match tls.examine() {
+        Ok(until) => until.as_second(),
+        Err(error) => {
+            let advice = "put a certificate and its own key there, both in PEM; \
+                          a role that runs goes on with those it has";
+            return vec![Check::fail(role, name, error.to_string(), advice)];
+        }
+    };
+    let days = (until - Timestamp::now().as_second()).div_euclid(86_400);
+    let renew = "put a new one there: a role that runs takes it within seconds";
+    vec![match days {
+        ..0 => Check::fail(role, name, format!("{file} ended {} days ago", -days), renew),
+        0..SOON_DAYS => Check::warn(role, name, format!("{file} ends in {days} days"), renew),
+        _ => Check::ok(role, name, format!("{file} fits its key and is valid for {days} days")),
     }]
 }
 
@@ -182,8 +205,13 @@ mod tests {
         for key in ["edge.mqtt.password", "edge.sync.token", "cloud.database.url", "a.secret"] {
             assert!(holds_secret(key), "{key}");
         }
-        for key in ["edge.mqtt.password_file", "node.mqtt.client_key", "edge.replica", "a.ca_file"]
-        {
+        for key in [
+            "edge.mqtt.password_file",
+            "node.mqtt.client_key",
+            "edge.tls.key",
+            "edge.replica",
+            "a.ca_file",
+        ] {
             assert!(!holds_secret(key), "{key}");
         }
     }

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use super::check::Check;
-use crate::status::{free_bytes, reachable, shown_bytes};
+use crate::status::own::{Own, Said};
+use crate::status::{free_bytes, shown_bytes};
 
 /// Exists once systemd-timesyncd has set the clock.
 const SYNCED_MARKER: &str = "/run/systemd/timesync/synchronized";
@@ -117,16 +118,23 @@ fn sync_a_file(folder: &Path) -> std::io::Result<Duration> {
 }
 
 /// Whether a role's port is free, or the role's own.
-pub(super) async fn port(role: &'static str, listen: SocketAddr) -> Vec<Check> {
+pub(super) async fn port(
+    role: &'static str,
+    listen: SocketAddr,
+    tls: Option<api::serve::Tls>,
+) -> Vec<Check> {
     let name = format!("port {}", listen.port());
-    let address = reachable(listen);
-    let ours = async {
-        let client = reqwest::Client::builder().timeout(ASK_WITHIN).no_proxy().build()?;
-        let answer = client.get(format!("http://{address}/healthz")).send().await?;
-        Ok::<_, reqwest::Error>(answer.status().is_success() && answer.text().await? == "ok\n")
-    };
-    if ours.await.unwrap_or(false) {
-        return vec![Check::ok(role, name, format!("the role answers on {address}"))];
+    let own = Own::new(listen, tls.as_ref());
+    let address = own.address();
+    match own.ask("/healthz", ASK_WITHIN).await {
+        Said::Words(true, words) if words == "ok\n" => {
+            return vec![Check::ok(role, name, format!("the role answers on {address}"))];
+        }
+        Said::Locked => {
+            let found = format!("{address} speaks only with clients that have a certificate");
+            return vec![Check::ok(role, name, found)];
+        }
+        _ => {}
     }
     vec![match tokio::net::TcpListener::bind(listen).await {
         Ok(_) => Check::ok(role, name, format!("{listen} is free; the role does not run")),

@@ -175,7 +175,8 @@ fn edge(places: &Places, checks: &mut Checks) {
     let config = found.config.clone();
     let role = "edge";
     checks.add(role, "database", database::examine(role, config.database.clone(), &database::EDGE));
-    checks.add(role, "port", machine::port(role, config.listen));
+    listener(role, config.tls.as_ref(), checks);
+    checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
     checks.add(role, "broker", async move { vec![reach::broker(role, &config.broker).await] });
     let config = found.config.clone();
     checks.add(role, "object store", async move {
@@ -189,7 +190,12 @@ fn edge(places: &Places, checks: &mut Checks) {
     });
     if let Some(sync) = found.config.sync.clone() {
         checks.add(role, "cloud", async move {
-            vec![reach::http(role, "cloud", &sync.cloud_url, sync.ca_file.as_deref()).await]
+            let reached = reach::http(role, "cloud", &sync.cloud_url, &sync.trust).await;
+            // Where nobody answers there is nobody to ask about the token.
+            match reached.state {
+                State::Fail => vec![reached],
+                _ => vec![reached, reach::cloud_token(role, &sync).await],
+            }
         });
     }
     if let Some(kept) = found.config.retention.min_free.clone() {
@@ -205,7 +211,8 @@ fn cloud(places: &Places, checks: &mut Checks) {
         "database",
         database::examine(role, config.database.clone(), &database::CLOUD),
     );
-    checks.add(role, "port", machine::port(role, config.listen));
+    listener(role, config.tls.as_ref(), checks);
+    checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
 }
 
 fn nodes(places: &Places, checks: &mut Checks) {
@@ -216,7 +223,8 @@ fn nodes(places: &Places, checks: &mut Checks) {
         checks.add(role, "spool", async move { machine::spool(role, spool).await });
         if let Some(http) = config.http.clone() {
             checks.add(role, "edge", async move {
-                vec![reach::http(role, "edge", &http.address, http.ca_file.as_deref()).await]
+                let trust = api::client::Tls { ca_file: http.ca_file, client: http.client };
+                vec![reach::http(role, "edge", &http.address, &trust).await]
             });
         }
         checks.add(role, "broker", async move { vec![reach::broker(role, &config.broker).await] });
@@ -229,7 +237,8 @@ fn scada(places: &Places, checks: &mut Checks) {
         let config = &found.config;
         let database = config.database.clone();
         checks.add(role, "node database", database::examine(role, database, &database::PRODUCER));
-        checks.add(role, "port", machine::port(role, config.listen));
+        listener(role, config.tls.as_ref(), checks);
+        checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
         let spool = config.spool.dir.clone();
         checks.add(role, "spool", async move { machine::spool(role, spool).await });
     }
@@ -241,7 +250,8 @@ fn scada(places: &Places, checks: &mut Checks) {
             "historian database",
             database::examine(role, database, &database::HISTORIAN),
         );
-        checks.add(role, "port", machine::port(role, config.listen));
+        listener(role, config.tls.as_ref(), checks);
+        checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
     }
 }
 
@@ -250,7 +260,8 @@ fn schedule(places: &Places, checks: &mut Checks) {
     let (role, config) = ("schedule", &found.config);
     let database = config.database.clone();
     checks.add(role, "database", database::examine(role, database, &database::SCHEDULE));
-    checks.add(role, "port", machine::port(role, config.listen));
+    listener(role, config.tls.as_ref(), checks);
+    checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
     if let Some(store) = config.store.clone() {
         checks.add(role, "object store", async move {
             match objects::Bucket::new(&store.inside) {
@@ -266,12 +277,24 @@ fn schedule(places: &Places, checks: &mut Checks) {
 fn console(places: &Places, checks: &mut Checks) {
     let Some(found) = &places.console else { return };
     let (role, config) = ("console", &found.config);
-    checks.add(role, "port", machine::port(role, config.listen));
+    let database = config.database.clone();
+    checks.add(role, "database", database::examine(role, database, &database::CONSOLE));
+    listener(role, config.tls.as_ref(), checks);
+    checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
     for place in config.sites.iter().chain(&config.cloud).chain(&config.historian) {
-        let url = place.url.trim_end_matches('/').to_owned();
+        let (url, trust) = (place.url.clone(), config.trust.clone());
         checks.add(role, "upstream", async move {
-            vec![reach::http(role, "upstream", &url, None).await]
+            vec![reach::http(role, "upstream", &url, &trust).await]
         });
+    }
+    let config = config.clone();
+    checks.add(role, "tokens", async move { reach::upstream_tokens(role, &config).await });
+}
+
+/// The certificate of a role's listener, where it has one.
+fn listener(role: &'static str, tls: Option<&api::serve::Tls>, checks: &mut Checks) {
+    if let Some(tls) = tls.cloned() {
+        checks.add(role, "certificate", async move { files::listener(role, &tls) });
     }
 }
 

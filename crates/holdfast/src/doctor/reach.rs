@@ -1,6 +1,5 @@
 //! What the roles need of others: a broker, an object store, another role over HTTP, the bus.
 
-use std::path::Path;
 use std::time::Duration;
 
 use super::check::Check;
@@ -66,19 +65,12 @@ pub(super) async fn http(
     role: &'static str,
     name: &'static str,
     url: &str,
-    ca_file: Option<&Path>,
+    trust: &api::client::Tls,
 ) -> Check {
     let asked = async {
-        let mut client = reqwest::Client::builder().timeout(ASK_WITHIN);
-        if let Some(file) = ca_file {
-            let pem =
-                std::fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-            let trusted = reqwest::Certificate::from_pem_bundle(&pem).map_err(|e| e.to_string())?;
-            for one in trusted {
-                client = client.add_root_certificate(one);
-            }
-        }
-        let client = client.build().map_err(|error| error.to_string())?;
+        let builder = reqwest::Client::builder().timeout(ASK_WITHIN);
+        let builder = trust.apply(builder).map_err(|error| error.to_string())?;
+        let client = builder.build().map_err(|error| error.to_string())?;
         let answer = client.get(format!("{url}/readyz")).send().await.map_err(|error| {
             // The outer words only name the address; the cause says what happened.
             let mut why: &dyn std::error::Error = &error;
@@ -104,6 +96,67 @@ pub(super) async fn http(
             "see the network, the name, the CA file, and whether it runs; until then events wait here",
         ),
     }
+}
+
+/// Whether the cloud takes the site's token.
+pub(super) async fn cloud_token(role: &'static str, sync: &edge::config::Sync) -> Check {
+    use edge::sync::probe::{Standing, probe};
+    let name = "cloud token";
+    let make = "make one at the cloud (holdfast token create SITE --role edge --tenant TENANT) and put it \
+                into the file of edge.sync.token_file, which is read again within seconds, or set edge.sync.token";
+    let url = &sync.cloud_url;
+    match probe(sync).await {
+        Ok(Standing::Good) => Check::ok(role, name, format!("{url} takes batches with it")),
+        Ok(Standing::Unknown) => Check::fail(
+            role,
+            name,
+            format!("{url} answers 401: it does not know the token, or it has ended"),
+            make,
+        ),
+        Ok(Standing::Forbidden) => {
+            Check::fail(role, name, format!("{url} answers 403: it is of another role"), make)
+        }
+        Ok(Standing::Unclear(status)) => Check::warn(
+            role,
+            name,
+            format!("{url} answers {status}, which says nothing of the token"),
+            format!("see whether this is the cloud's ingestion: curl {url}/readyz"),
+        ),
+        Ok(Standing::Away(why)) => Check::fail(role, name, why, "see the network, and ask again"),
+        Err(error) => Check::fail(role, name, error.to_string(), "mend the key that is named"),
+    }
+}
+
+/// Whether sites, cloud and historian take the console's tokens.
+pub(super) async fn upstream_tokens(role: &'static str, config: &console::Config) -> Vec<Check> {
+    use console::probe::{Standing, probe};
+    let probed = match probe(config).await {
+        Ok(probed) => probed,
+        Err(error) => {
+            let advice = "mend the key that is named";
+            return vec![Check::fail(role, "tokens", error.to_string(), advice)];
+        }
+    };
+    let check = |one: console::probe::Probed| {
+        let name = format!("token for {}", one.name);
+        let make = "make one there with --role operator --all-tenants, and put it into the token's file, \
+                    which is read again within seconds";
+        match one.standing {
+            Standing::Good => Check::ok(role, name, "it lets us in"),
+            Standing::Unknown => {
+                let found = "it answers 401: it does not know the token, or it has ended";
+                Check::fail(role, name, found, make)
+            }
+            Standing::Forbidden => {
+                Check::fail(role, name, "it answers 403: the token may not look", make)
+            }
+            Standing::Unclear(why) => {
+                let advice = "the page shows the rest meanwhile; see whether it runs";
+                Check::warn(role, name, why, advice)
+            }
+        }
+    };
+    probed.into_iter().map(check).collect()
 }
 
 /// What carries events.

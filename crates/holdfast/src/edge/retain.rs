@@ -88,10 +88,17 @@ fn shown(report: &Report) -> String {
             words.push_str(&format!("; that is {} too much", amount(disk.over)));
         }
         text.push_str(&format!("{words}.\n"));
+        if let (Some(held), Some(most)) = (disk.media, disk.max_media) {
+            text.push_str(&format!("Images take {} of {}", amount(held), amount(most)));
+            let over = amount(disk.media_over);
+            let too_much = format!("; that is {over} too much");
+            text.push_str(if disk.media_over > 0 { &too_much } else { "" });
+            text.push_str(".\n");
+        }
     }
     let held = report.lines.iter().any(|line| line.fate == Fate::Held);
     if held {
-        text.push_str("What is held goes when its reason does: see holdfast outbox stats.\n");
+        text.push_str("What is held goes when its reason does: see holdfast outbox stats, and for images holdfast verify.\n");
     }
     text
 }

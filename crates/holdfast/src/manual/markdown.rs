@@ -4,21 +4,14 @@ use std::fmt::Write as _;
 
 use clap::{Arg, Command};
 
-/// What stands above the commands. The exit codes of every command are said here; what a supervisor makes of them is in the operations guide.
+/// What stands above the commands.
 const HEAD: &str = "# The command line
 
 This page is printed by `holdfast manual --markdown`; a test keeps it so.
 
 ## Exit codes
 
-| code | meaning |
-|---|---|
-| 0 | It was done; for commands that look (`status`, `doctor`, `verify`, `bus check`, `scada producer status`): all is well. |
-| 1 | It could not be done, or a command that looks found something that needs a person. What it was, and what to do next, is printed. |
-| 2 | The command line is wrong: an unknown command or option, a value outside its grammar. Nothing was done. |
-
-Results go to standard output, logs and errors to standard error. With `--json` standard output has JSON and nothing else, also when the code is 1.
-[Exit codes in operation](../operations/exit-codes.md) says what they mean of roles under systemd.
+[Exit codes](../operations/exit-codes.md) has them for every command and for roles under systemd.
 
 ## Options of every command
 

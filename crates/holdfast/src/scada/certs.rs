@@ -12,7 +12,7 @@ use crate::table;
 
 const AUTHORITY: &str = "ca";
 /// Whom a certificate is made for.
-const NAMES: [&str; 3] = ["broker", "producer", "historian"];
+const NAMES: [&str; 4] = ["broker", "producer", "historian", "operator"];
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
 #[derive(Debug, clap::Args)]

@@ -1,6 +1,6 @@
 //! `holdfast scada historian …`: run it, and have it read again.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use ::scada::historian::audit::Actor;
 use ::scada::historian::offsets::{Back, set_back};
@@ -76,7 +76,18 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 pub(super) fn load(args: &ConfigArg) -> anyhow::Result<Config> {
-    Ok(Config::load(args.config.as_deref(), crate::config::environment)?)
+    config(args.config.as_deref())
+}
+
+/// The historian's configuration. On Kafka the section scada_admin, where it names brokers, says who reads dead letters and sends them back.
+pub(crate) fn config(file: Option<&Path>) -> anyhow::Result<Config> {
+    #[cfg_attr(not(feature = "kafka"), expect(unused_mut, reason = "only Kafka has an operator"))]
+    let mut config = Config::load(file, crate::config::environment)?;
+    #[cfg(feature = "kafka")]
+    if let ::scada::historian::config::Bus::Kafka(kafka) = &mut config.bus {
+        kafka.operator = super::admin_cluster(file)?;
+    }
+    Ok(config)
 }
 
 async fn replay(args: ReplayArgs) -> anyhow::Result<()> {

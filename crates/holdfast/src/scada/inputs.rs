@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use ::scada::inputs::{Mapping, Probe, Probed};
+use ::scada::inputs::{Mapping, Probe, Probed, make_certificate};
 use clap::Subcommand;
 use event::QualityCode;
 
@@ -29,6 +29,27 @@ pub(crate) enum Command {
   holdfast scada inputs check inputs.toml
   holdfast scada inputs check inputs.toml --once --json")]
     Check(CheckArgs),
+    /// Make our certificate for OPC UA servers that ask for one, in a new folder; a mapping names it as pki_folder.
+    ///
+    /// It signs itself. Give own/cert.der to the server's operator, to be trusted there. The server's own certificate comes into the
+    /// folder rejected at the first connection: compare it, and move it to trusted.
+    #[command(after_help = "Examples:
+  holdfast scada inputs certificate --out pki
+  holdfast scada inputs certificate --out pki --host node-7.plant.local --days 730")]
+    Certificate(CertificateArgs),
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct CertificateArgs {
+    /// The folder.
+    #[arg(long)]
+    out: PathBuf,
+    /// A name or address of this machine, beside localhost. May be given again.
+    #[arg(long)]
+    host: Vec<String>,
+    /// How long it is valid.
+    #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3_650))]
+    days: u32,
 }
 
 #[derive(Debug, clap::Args)]
@@ -47,7 +68,18 @@ pub(crate) struct CheckArgs {
 pub(super) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Check(args) => check(args).await,
+        Command::Certificate(args) => certificate(args),
     }
+}
+
+fn certificate(args: CertificateArgs) -> anyhow::Result<()> {
+    let hosts: Vec<String> = ["localhost".to_owned()].into_iter().chain(args.host).collect();
+    make_certificate(&args.out, &hosts, args.days)?;
+    let folder = args.out.display();
+    say(&format!(
+        "{folder}/own/cert.der is ours: the server must trust it. Set pki_folder = \"{folder}\" and security in the mapping;\n\
+         the server's certificate comes into {folder}/rejected at the first connection: compare it, and move it to {folder}/trusted.\n"
+    ))
 }
 
 async fn check(args: CheckArgs) -> anyhow::Result<()> {

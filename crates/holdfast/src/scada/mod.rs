@@ -1,5 +1,7 @@
 //! `holdfast scada …`: the plant's side of things.
 
+#[cfg(feature = "kafka")]
+mod access;
 mod alarms;
 mod certs;
 mod historian;
@@ -11,8 +13,9 @@ mod topics;
 
 use clap::Subcommand;
 
+pub(crate) use historian::config as historian_config;
 #[cfg(feature = "kafka")]
-pub(crate) use topics::SECTION as ADMIN_SECTION;
+pub(crate) use topics::{KEYS as ADMIN_KEYS, SECTION as ADMIN_SECTION, admin_cluster};
 
 /// `holdfast scada …`
 #[derive(Debug, Subcommand)]
@@ -31,16 +34,20 @@ pub(crate) enum Command {
     /// Alarms at the historian: look, acknowledge, shelve.
     #[command(subcommand)]
     Alarms(alarms::Command),
-    /// Kafka's topics as SCADA wants them, and who may do what with them.
+    /// Kafka's topics as SCADA wants them.
     #[cfg(feature = "kafka")]
     #[command(subcommand)]
     Topics(topics::Command),
-    /// Make certificates for development: an authority, and one each for the brokers, the producers and the historian.
+    /// Who may do what with the topics: Kafka's users and access rules, no more than each role needs.
+    #[cfg(feature = "kafka")]
+    #[command(subcommand)]
+    Access(access::Command),
+    /// Make certificates for development: an authority, and one each for the brokers, the producers, the historian and an operator.
     #[command(after_help = "Examples:
   holdfast scada certs --out certs
   holdfast scada certs --out certs --host kafka-1.plant.local --days 30")]
     Certs(certs::Args),
-    /// Devices that a node reads: Modbus TCP and OPC UA.
+    /// Devices that a node reads: Modbus and OPC UA.
     #[command(subcommand)]
     Inputs(inputs::Command),
 }
@@ -54,6 +61,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Command::Alarms(command) => Box::pin(alarms::run(command)).await,
         #[cfg(feature = "kafka")]
         Command::Topics(command) => Box::pin(topics::run(command)).await,
+        #[cfg(feature = "kafka")]
+        Command::Access(command) => Box::pin(access::run(command)).await,
         Command::Certs(args) => certs::run(&args),
         Command::Inputs(command) => Box::pin(inputs::run(command)).await,
     }

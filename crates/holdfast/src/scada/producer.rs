@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
+use ::scada::audit::Actor;
 use ::scada::inputs::Mapping;
 use ::scada::outbox::{MAX_REDRIVEN, redrive};
 use ::scada::producer::{Config, Producer, Status, status};
@@ -30,7 +31,8 @@ pub(crate) enum Command {
   holdfast scada producer status --config node.toml
   holdfast scada producer status --json | jq .outbox.pendingCount")]
     Status(StatusArgs),
-    /// Send events again that were given up (FAILED), when what was wrong with them is mended. The oldest first, 10,000 at a time.
+    /// Send events again that were given up (FAILED), when what was wrong with them is mended. The oldest first, 10,000 at a time. Recorded in
+    /// operator_audit.
     #[command(after_help = "Examples:
   holdfast scada producer redrive --all --config node.toml
   holdfast scada producer redrive --id 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01")]
@@ -122,10 +124,13 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn send_again(args: RedriveArgs) -> anyhow::Result<()> {
-    let client = pg::connect(&args.config.load()?.database).await?;
+    let config = args.config.load()?;
+    ::scada::migrate_producer(&config.database).await?;
+    let mut client = pg::connect(&config.database).await?;
+    let actor = Actor::User(crate::user::this_user());
     // The command line has one or the other; none named means all.
     let ids: Vec<_> = args.id.iter().map(|id| id.uuid()).collect();
-    let redriven = redrive(&client, &ids).await?;
+    let redriven = redrive(&mut client, &actor, &ids).await?;
     if args.json {
         return say(&format!("{}\n", serde_json::to_string_pretty(&redriven)?));
     }

@@ -1,24 +1,30 @@
-//! `holdfast scada topics …`: the topics on a Kafka cluster, and the access rules.
+//! `holdfast scada topics …`: the topics on a Kafka cluster.
 //!
-//! Whoever makes topics is an administrator, so the cluster and the login are those of a section of its own. The client library can set
-//! neither users nor access rules: `acls` writes the commands of Kafka's own tools.
+//! Whoever makes topics is an administrator, so the cluster and the login are those of a section of its own.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use ::scada::kafka::{KEYS, cluster};
+use ::scada::kafka::cluster;
 use anyhow::ensure;
 use bus::kafka::Cluster;
 use bus::kafka::admin::{self, Difference, Drift};
 use clap::{Subcommand, ValueEnum};
-use event::names::kafka::{Profile, Topic};
+use event::names::kafka::Profile;
 use serde_json::{Value, json};
-use settings::Section;
+use settings::{Key, Section, joined};
 
+use super::access;
 use crate::output::say;
 use crate::table;
 
 /// The section with the administrator's way to the cluster.
 pub(crate) const SECTION: &str = "scada_admin";
+/// Its keys: the cluster and our login, and the passwords that we set.
+pub(crate) const KEYS: &[Key] =
+    &joined::<{ ::scada::kafka::KEYS.len() + access::PASSWORDS.len() }>(&[
+        ::scada::kafka::KEYS,
+        access::PASSWORDS,
+    ]);
 const BROKERS: &str = "HOLDFAST_SCADA_ADMIN_KAFKA_BROKERS";
 
 /// `holdfast scada topics …`
@@ -34,11 +40,6 @@ pub(crate) enum Command {
   holdfast scada topics apply --brokers 127.0.0.1:9092 --profile dev
   holdfast scada topics apply --config admin.toml")]
     Apply(Args),
-    /// Write the commands of Kafka's own tools that make users and access rules: producers may write, historians may read.
-    #[command(after_help = "Examples:
-  holdfast scada topics acls --brokers kafka-1:9093 --command-config admin.properties
-  holdfast scada topics acls --producer node --historian central --json")]
-    Acls(AclArgs),
 }
 
 /// For which cluster the topics are.
@@ -58,6 +59,13 @@ pub(crate) struct Args {
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
+    #[command(flatten)]
+    administrator: Administrator,
+}
+
+/// Where the cluster is and who we are there.
+#[derive(Debug, clap::Args)]
+pub(super) struct Administrator {
     /// host:port,host:port, instead of kafka.brokers of the configuration.
     #[arg(long)]
     brokers: Option<String>,
@@ -66,35 +74,14 @@ pub(crate) struct Args {
     config: Option<PathBuf>,
 }
 
-#[derive(Debug, clap::Args)]
-pub(crate) struct AclArgs {
-    /// host:port,host:port of the cluster.
-    #[arg(long, default_value = "127.0.0.1:9092")]
-    brokers: String,
-    /// The user of the nodes.
-    #[arg(long, default_value = "producer", value_parser = user)]
-    producer: String,
-    /// The user of the historians.
-    #[arg(long, default_value = "historian", value_parser = user)]
-    historian: String,
-    /// The historians' consumer group.
-    #[arg(long, default_value = ::scada::historian::GROUP, value_parser = user)]
-    group: String,
-    /// The file with the administrator's login, for Kafka's tools.
-    #[arg(long)]
-    command_config: Option<String>,
-    /// JSON: the arguments one by one.
-    #[arg(long)]
-    json: bool,
-}
-
-/// Names that need no quoting in a shell, nor in a rule.
-fn user(text: &str) -> Result<String, String> {
-    let sound = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
-    if (1..=64).contains(&text.len()) && text.bytes().all(sound) {
-        return Ok(text.to_owned());
+impl Administrator {
+    pub(super) fn section(&self) -> anyhow::Result<Section> {
+        let env = |name: &str| match (&self.brokers, name) {
+            (Some(brokers), BROKERS) => Some(brokers.clone()),
+            _ => crate::config::environment(name),
+        };
+        Ok(Section::load(self.config.as_deref(), SECTION, KEYS, env)?)
     }
-    Err("expected 1 to 64 letters, digits, dots, dashes or underscores".to_owned())
 }
 
 /// Runs a `topics` command.
@@ -102,17 +89,12 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Diff(args) => diff(&args).await,
         Command::Apply(args) => apply(&args).await,
-        Command::Acls(args) => acls(&args),
     }
 }
 
 impl Args {
     fn cluster(&self) -> anyhow::Result<Cluster> {
-        let env = |name: &str| match (&self.brokers, name) {
-            (Some(brokers), BROKERS) => Some(brokers.clone()),
-            _ => crate::config::environment(name),
-        };
-        Ok(cluster(&Section::load(self.config.as_deref(), SECTION, KEYS, env)?)?)
+        Ok(cluster(&self.administrator.section()?)?)
     }
 
     fn wanted(&self) -> Vec<admin::TopicSpec> {
@@ -121,6 +103,15 @@ impl Args {
             Kind::Production => Profile::Production,
         })
     }
+}
+
+/// The cluster that `[scada_admin]` names, where it names brokers.
+pub(crate) fn admin_cluster(config: Option<&Path>) -> anyhow::Result<Option<Cluster>> {
+    let section = Section::load(config, SECTION, KEYS, crate::config::environment)?;
+    Ok(match section.find("kafka.brokers")? {
+        Some(_) => Some(cluster(&section)?),
+        None => None,
+    })
 }
 
 /// What differs, what there is, what is wanted.
@@ -185,65 +176,4 @@ async fn apply(args: &Args) -> anyhow::Result<()> {
         applied.left.len()
     );
     Ok(())
-}
-
-/// A command of Kafka's own tools.
-struct Tool {
-    name: &'static str,
-    arguments: Vec<String>,
-    why: String,
-}
-
-fn tools(args: &AclArgs) -> Vec<Tool> {
-    let tool = |name, why: String, arguments: &[&str]| {
-        let mut all = vec!["--bootstrap-server", args.brokers.as_str()];
-        if let Some(file) = &args.command_config {
-            all.extend(["--command-config", file]);
-        }
-        all.extend(arguments);
-        Tool { name, arguments: all.into_iter().map(str::to_owned).collect(), why }
-    };
-    let (producer, historian) = (&args.producer, &args.historian);
-    let mut tools = Vec::new();
-    for name in [producer, historian] {
-        let file = format!("{name}.properties");
-        let why = format!("{name} may log in; {file} has the line SCRAM-SHA-512=password=…");
-        let who = ["--alter", "--entity-type", "users", "--entity-name", name];
-        tools.push(tool("kafka-configs", why, &[&who[..], &["--add-config-file", &file]].concat()));
-    }
-    let topics: Vec<&str> = Topic::ALL
-        .into_iter()
-        .filter(|topic| *topic != Topic::Dlq)
-        .flat_map(|topic| ["--topic", topic.name()])
-        .collect();
-    let mut rule = |why: &str, name: &str, operation, resource: &[&str]| {
-        let principal = format!("User:{name}");
-        let add = ["--add", "--allow-principal", &principal, "--operation", operation];
-        let why = format!("{name} {why}");
-        tools.push(tool("kafka-acls", why, &[&add[..], resource].concat()));
-    };
-    rule("writes the five topics", producer, "Write", &topics);
-    rule("reads the five topics", historian, "Read", &topics);
-    rule("is in its group", historian, "Read", &["--group", &args.group]);
-    rule("writes dead letters", historian, "Write", &["--topic", Topic::Dlq.name()]);
-    tools
-}
-
-fn acls(args: &AclArgs) -> anyhow::Result<()> {
-    let tools = tools(args);
-    if args.json {
-        let all: Vec<_> = tools
-            .iter()
-            .map(|one| json!({"tool": one.name, "arguments": one.arguments, "why": one.why}))
-            .collect();
-        return say(&format!("{}\n", serde_json::to_string_pretty(&all)?));
-    }
-    let mut text = String::from(
-        "# Run these with Kafka's own tools. They need an authorizer on the brokers (authorizer.class.name).\n\
-         # A password goes by a file that only you can read, not by the command line.\n",
-    );
-    for one in tools {
-        text.push_str(&format!("\n# {}\n{}.sh {}\n", one.why, one.name, one.arguments.join(" ")));
-    }
-    say(&text)
 }

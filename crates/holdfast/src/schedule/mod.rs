@@ -44,11 +44,12 @@ pub(crate) enum Command {
   holdfast schedule diff --user 4711 --date 2026-11-16 --from 1 --to 4
   holdfast schedule diff --user 4711 --date 2026-11-16 --language de")]
     Diff(compare::Args),
-    /// Make a day or a session again, without writing, and say whether it comes to what is stored.
+    /// Make a day or a session again, and say whether it comes to what is stored; with --apply, write what it shows now.
     #[command(after_help = "Examples:
   holdfast schedule replay --user 4711 --date 2026-11-16
   holdfast schedule replay --session 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01
-It exits with 1 when something is not the same.")]
+  holdfast schedule replay --session 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01 --apply
+Without --apply nothing is written, and it exits with 1 when something is not the same.")]
     Replay(replay::Args),
 }
 

@@ -1,6 +1,6 @@
-//! `holdfast schedule replay`: a day or a session again, without writing.
+//! `holdfast schedule replay`: a day or a session again, and, where that is wanted, what it shows now as a new version.
 
-use ::schedule::replay::{self, SessionAgain};
+use ::schedule::replay::{self, Applied, SessionAgain};
 use anyhow::bail;
 use jiff::civil::Date;
 use uuid::Uuid;
@@ -20,6 +20,10 @@ pub(crate) struct Args {
     /// The day, like 2026-11-16.
     #[arg(long, requires = "user")]
     date: Option<Date>,
+    /// Write what the session shows now as a new version, if that is not stored and nothing later was seen. With --user and --date: of the
+    /// session by which the day was last seen.
+    #[arg(long)]
+    apply: bool,
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -28,32 +32,79 @@ pub(crate) struct Args {
 }
 
 pub(super) async fn run(args: Args) -> anyhow::Result<()> {
-    let client = args.config.connect().await?;
+    let mut client = args.config.connect().await?;
+    if args.apply {
+        return apply(&mut client, &args).await;
+    }
     match (args.session, args.user, args.date) {
         (Some(session), _, _) => {
-            let reader = args.config.load()?.extraction.reader().await?;
-            let again = replay::session(&client, &reader, session).await?;
+            let config = args.config.load()?;
+            let reader = config.extraction.reader().await?;
+            let sure = config.worker.min_confidence;
+            let again = replay::session(&client, &reader, sure, session).await?;
             if args.json {
                 say(&format!("{}\n", serde_json::to_string_pretty(&again)?))?;
             }
-            let words = match &again {
-                SessionAgain::Same { schedule_date, version } => {
-                    format!("the same: version {version} of {schedule_date}")
-                }
-                SessionAgain::Known { schedule_date, version } => format!(
-                    "the same: it made no version, because version {version} of {schedule_date} shows what it shows"
-                ),
-                SessionAgain::Superseded { schedule_date } => format!(
-                    "the same: it made no version of {schedule_date}, because a later capture had been seen"
-                ),
-                SessionAgain::Unread { why } => format!("the same: it cannot be read: {why}"),
-                SessionAgain::Differs { why } => bail!("session {session} is not the same: {why}"),
-            };
-            if args.json { Ok(()) } else { say(&format!("session {session} is {words}\n")) }
+            if let SessionAgain::Differs { why } = &again {
+                bail!(
+                    "session {session} is not the same: {why}\nWith --apply what it shows now becomes a new version."
+                );
+            }
+            match args.json {
+                true => Ok(()),
+                false => say(&format!("session {session} is {}\n", words(&again))),
+            }
         }
         (None, Some(user), Some(date)) => day(&client, user, date, args.json).await,
         _ => bail!("name a session with --session, or a day with --user and --date"),
     }
+}
+
+fn words(again: &SessionAgain) -> String {
+    match again {
+        SessionAgain::Same { schedule_date, version } => {
+            format!("the same: version {version} of {schedule_date}")
+        }
+        SessionAgain::Known { schedule_date, version } => {
+            format!("the same: version {version} of {schedule_date} shows what it shows")
+        }
+        SessionAgain::Superseded { schedule_date } => format!(
+            "the same: it made no version of {schedule_date}, because a later capture had been seen"
+        ),
+        SessionAgain::Unread { why } => format!("the same: it cannot be read: {why}"),
+        SessionAgain::Differs { why } => format!("not the same: {why}"),
+    }
+}
+
+async fn apply(client: &mut tokio_postgres::Client, args: &Args) -> anyhow::Result<()> {
+    let session = match (args.session, args.user, args.date) {
+        (Some(session), _, _) => session,
+        (None, Some(user), Some(date)) => match replay::last_seen(client, user, date).await? {
+            Some(session) => session,
+            None => bail!("user {user} has no version of {date}"),
+        },
+        _ => bail!("name a session with --session, or a day with --user and --date"),
+    };
+    let config = args.config.load()?;
+    let reader = config.extraction.reader().await?;
+    let sure = config.worker.min_confidence;
+    let applied = replay::apply(client, &reader, sure, session).await?;
+    if args.json {
+        return say(&format!("{}\n", serde_json::to_string_pretty(&applied)?));
+    }
+    let text = match applied {
+        Applied::Nothing { again } => {
+            format!("nothing was written: session {session} is {}", words(&again))
+        }
+        Applied::Written { session_id, schedule_date, version, events, messages } => format!(
+            "session {session} shows something else now: that is version {version} of {schedule_date}, with {events} events \
+             and {messages} messages, by session {session_id}"
+        ),
+        Applied::Superseded { schedule_date } => format!(
+            "nothing was written: session {session} shows something else now, and {schedule_date} was seen later"
+        ),
+    };
+    say(&format!("{text}\n"))
 }
 
 async fn day(

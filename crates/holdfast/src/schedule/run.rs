@@ -2,8 +2,10 @@
 
 use ::schedule::deliver::Delivery;
 use ::schedule::intake::serve as serve_intake;
+use ::schedule::metrics::{Metrics, serve as serve_metrics};
 use ::schedule::worker::Worker;
 use anyhow::Context;
+use api::serve::Listener;
 use tokio::net::TcpListener;
 
 use super::ConfigArg;
@@ -30,11 +32,30 @@ pub(super) async fn run(args: RunArgs) -> anyhow::Result<()> {
     ::schedule::migration::migrate(&config.database).await?;
     let reader = config.extraction.reader().await?;
     let deliver = config.deliver.as_ref().filter(|_| !args.no_delivery);
-    let delivery =
-        deliver.map(|settings| Delivery::start(&config.database, settings)).transpose()?;
-    let worker = Worker::start(&config.database, &config.worker, reader)?;
+    let start = || {
+        let delivery = deliver.map(|settings| Delivery::start(&config.database, settings));
+        let worker = Worker::start(&config.database, &config.worker, reader)?;
+        anyhow::Ok((worker, delivery.transpose()?))
+    };
+    let (worker, delivery, served) = match config.metrics {
+        None => {
+            let (worker, delivery) = start()?;
+            (worker, delivery, None)
+        }
+        Some(address) => {
+            let listener = TcpListener::bind(address)
+                .await
+                .with_context(|| format!("cannot listen on schedule.metrics.listen = {address}"))?;
+            let metrics = Metrics::new(&config.database)?;
+            let (worker, delivery) = metrics.counting(start)?;
+            (worker, delivery, Some(tokio::spawn(serve_metrics(listener, metrics))))
+        }
+    };
     tracing::info!(name = config.worker.name, delivers = delivery.is_some(), "worker started");
     stop.await;
+    if let Some(served) = served {
+        served.abort();
+    }
     // Sessions first: what they still say can then still be delivered.
     let sessions = worker.counts();
     worker.stop().await;
@@ -52,9 +73,9 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = crate::shutdown::requested()?;
     ::schedule::migration::migrate(&config.database).await?;
     let intake = intake(&config)?;
-    let listener = TcpListener::bind(config.listen)
-        .await
-        .with_context(|| format!("cannot listen on schedule.http.listen = {}", config.listen))?;
-    tracing::info!(address = %config.listen, "intake is served");
-    Ok(serve_intake(listener, intake, stop).await?)
+    let listener = Listener::bind(config.listen, config.tls.as_ref())
+        .map_err(|error| anyhow::anyhow!("schedule.{error}"))?;
+    tracing::info!(address = %listener.address(), "intake is served");
+    serve_intake(listener, intake, stop).await;
+    Ok(())
 }

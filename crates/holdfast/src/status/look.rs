@@ -1,6 +1,5 @@
 //! Asks everything that is configured, side by side, each within a limit of time.
 
-use std::net::SocketAddr;
 use std::path::Path;
 use std::time::Duration;
 
@@ -10,6 +9,7 @@ use edge::sync::admin::{self, Breaker};
 use jiff::Timestamp;
 use tokio::task::JoinSet;
 
+use super::own::{Own, Said};
 use super::places::{Found, Places};
 use super::plant;
 use super::view::{Disk, Heard, Node, Outbox, Part, Relay, View};
@@ -76,63 +76,54 @@ pub(super) async fn look(places: &Places) -> View {
 
 /// The roles' own word, from `/readyz`.
 async fn roles(places: &Places) -> Vec<Part> {
-    let mut asked: Vec<(&str, SocketAddr, String)> = Vec::new();
-    let mut add = |name, listen, run: &str, option: String| {
-        asked.push((name, listen, format!("start it: holdfast {run}{option}, or read its log")));
+    let mut asked: Vec<(&str, Own, String)> = Vec::new();
+    let mut add = |name, own, run: &str, option: String| {
+        asked.push((name, own, format!("start it: holdfast {run}{option}, or read its log")));
     };
     if let Some(found) = &places.edge {
-        add("edge", found.config.listen, "edge run", found.option());
+        let own = Own::new(found.config.listen, found.config.tls.as_ref());
+        add("edge", own, "edge run", found.option());
     }
     if let Some(found) = &places.cloud {
-        add("cloud", found.config.listen, "cloud run", found.option());
+        let own = Own::new(found.config.listen, found.config.tls.as_ref());
+        add("cloud", own, "cloud run", found.option());
     }
     if let Some(found) = &places.producer {
-        add("plant", found.config.listen, "scada producer run", found.option());
+        let own = Own::new(found.config.listen, found.config.tls.as_ref());
+        add("plant", own, "scada producer run", found.option());
     }
     if let Some(found) = &places.historian {
-        add("historian", found.config.listen, "scada historian run", found.option());
+        let own = Own::new(found.config.listen, found.config.tls.as_ref());
+        add("historian", own, "scada historian run", found.option());
     }
     if let Some(found) = &places.schedule {
-        add("schedule intake", found.config.listen, "schedule serve", found.option());
+        let own = Own::new(found.config.listen, found.config.tls.as_ref());
+        add("schedule intake", own, "schedule serve", found.option());
     }
     if let Some(found) = &places.console {
-        add("console", found.config.listen, "console run", found.option());
+        let own = Own::new(found.config.listen, found.config.tls.as_ref());
+        add("console", own, "console run", found.option());
     }
     let in_up = places.folder.is_some();
     let mut set = JoinSet::new();
-    for (order, (name, listen, next)) in asked.into_iter().enumerate() {
+    for (order, (name, own, next)) in asked.into_iter().enumerate() {
         let next = match in_up {
             true => "`holdfast up` starts it again; its log is in the data folder".to_owned(),
             false => next,
         };
         let name = name.to_owned();
-        set.spawn(async move { (order, ready(name, listen, next).await) });
+        set.spawn(async move { (order, ready(name, own, next).await) });
     }
     let mut parts = set.join_all().await;
     parts.sort_by_key(|(order, _)| *order);
     parts.into_iter().map(|(_, part)| part).collect()
 }
 
-/// Where a role that listens here can be asked from here.
-pub(crate) fn reachable(listen: SocketAddr) -> SocketAddr {
-    match listen.ip().is_unspecified() {
-        true if listen.is_ipv4() => ([127, 0, 0, 1], listen.port()).into(),
-        true => (std::net::Ipv6Addr::LOCALHOST, listen.port()).into(),
-        false => listen,
-    }
-}
-
-async fn ready(name: String, listen: SocketAddr, next: String) -> Part {
-    let address = reachable(listen);
-    let mut part = Part { part: name, place: address.to_string(), next, ..Part::default() };
-    let answer = async {
-        let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).no_proxy().build()?;
-        let answer = client.get(format!("http://{address}/readyz")).send().await?;
-        let ready = answer.status().is_success();
-        Ok::<_, reqwest::Error>((ready, answer.text().await?))
-    };
-    match answer.await {
-        Ok((ready, words)) => {
+async fn ready(name: String, own: Own, next: String) -> Part {
+    let place = own.address().to_string();
+    let mut part = Part { part: name, place, next, ..Part::default() };
+    match own.ask("/readyz", ANSWER_WITHIN).await {
+        Said::Words(ready, words) => {
             part.answers = true;
             let words = words.lines().take(MAX_WORDS).map(str::to_owned);
             match ready {
@@ -140,10 +131,14 @@ async fn ready(name: String, listen: SocketAddr, next: String) -> Part {
                 false => part.problems = words.collect(),
             }
         }
-        Err(error) if error.is_timeout() => {
+        Said::Locked => {
+            part.answers = true;
+            part.notes.push("listens; it tells only clients with a certificate more".to_owned());
+        }
+        Said::Late => {
             part.problems.push(format!("does not answer within {} s", ANSWER_WITHIN.as_secs()));
         }
-        Err(_) => part.problems.push("nothing answers there".to_owned()),
+        Said::Away => part.problems.push("nothing answers there".to_owned()),
     }
     part
 }
@@ -257,23 +252,21 @@ async fn cloud(places: &Places) -> Option<(Part, Option<Relay>, Option<i64>)> {
     let found = places.cloud.as_ref()?;
     let mut part = database("cloud", &found.option());
     let asked = async {
+        let one = pg::Options { max_connections: 1, ..found.config.database.clone() };
+        let relay = cloud::relay::glance(&pg::Pool::new(&one)?).await?;
         let client = pg::connect(&found.config.database).await?;
-        let query = "SELECT
-            (SELECT count(*) FROM (SELECT FROM relay_outbox WHERE NOT finished LIMIT $1) AS few),
-            (SELECT count(*) FROM (SELECT FROM relay_outbox WHERE finished AND status = 'dlq' LIMIT $1) AS few),
-            (SELECT extract(epoch FROM now() - next_attempt_at)::float8 FROM relay_outbox
-                WHERE NOT finished AND next_attempt_at <= now() ORDER BY next_attempt_at LIMIT 1),
-            (SELECT count(*) FROM (SELECT FROM bus_dead_letter LIMIT $1) AS few)";
-        Ok(client.query_one(query, &[&COUNT_LIMIT]).await?)
+        Ok((relay, cloud::dead_letters::count_to(&client, COUNT_LIMIT).await?))
     };
-    let Some(row) = ask(&mut part, asked).await else { return Some((part, None, None)) };
+    let Some((glance, consumers)) = ask(&mut part, asked).await else {
+        return Some((part, None, None));
+    };
     let relay = Relay {
-        waiting: row.get(0),
-        dead_letters: row.get(1),
-        oldest_seconds: row.get(2),
+        waiting: glance.rows,
+        dead_letters: glance.dead,
+        oldest_seconds: glance.oldest.map(|(_, age)| age),
         option: found.option(),
     };
-    Some((part, Some(relay), Some(row.get(3))))
+    Some((part, Some(relay), Some(consumers)))
 }
 
 /// The nodes of this machine, by their own sockets.

@@ -8,6 +8,7 @@
 
 mod judge;
 mod look;
+pub(crate) mod own;
 pub(crate) mod places;
 pub(crate) mod plant;
 mod show;
@@ -20,7 +21,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 
 use crate::output::say;
-pub(crate) use look::{free_bytes, reachable};
+pub(crate) use look::free_bytes;
 use places::Places;
 pub(crate) use show::bytes as shown_bytes;
 pub(crate) use view::Part;

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use ::bus::rabbitmq::{self, Address, Topology};
 use scada::outbox::Level;
+use schedule::waiting::{failed, waiting};
 
 use super::look::{ANSWER_WITHIN, COUNT_LIMIT, ask, database};
 use super::places::Places;
@@ -60,16 +61,12 @@ pub(super) async fn historian(places: &Places) -> Option<(Part, Option<Historian
     let mut part = database("scada historian", &found.option());
     let asked = async {
         let client = pg::connect(&found.config.database).await?;
-        let query = "SELECT
-            (SELECT count(*) FROM alarm_state WHERE state IN ('active_unacknowledged', 'active_acknowledged')),
-            (SELECT count(*) FROM alarm_state WHERE state IN ('active_unacknowledged', 'cleared_unacknowledged')),
-            (SELECT count(*) FROM (SELECT FROM historian_dead_letters LIMIT $1) AS few)";
-        Ok(client.query_one(query, &[&COUNT_LIMIT]).await?)
+        scada::historian::standing::standing(&client, COUNT_LIMIT).await
     };
-    let told = ask(&mut part, asked).await.map(|row| Historian {
-        active_alarms: row.get(0),
-        unacknowledged_alarms: row.get(1),
-        dead_letters: row.get(2),
+    let told = ask(&mut part, asked).await.map(|standing| Historian {
+        active_alarms: standing.active_unacknowledged + standing.active_acknowledged,
+        unacknowledged_alarms: standing.active_unacknowledged + standing.cleared_unacknowledged,
+        dead_letters: standing.dead_letters,
         option: found.option(),
     });
     Some((part, told))
@@ -81,25 +78,14 @@ pub(super) async fn schedules(places: &Places) -> Option<(Part, Option<Schedules
     let mut part = database("schedule", &found.option());
     let asked = async {
         let client = pg::connect(&found.config.database).await?;
-        let query = "SELECT
-            (SELECT count(*) FROM (SELECT FROM schedule_ingest.capture_session
-                WHERE finalized_at IS NOT NULL AND lease_state IN ('pending', 'claimed') LIMIT $1) AS few),
-            (SELECT count(*) FROM (SELECT FROM schedule_ingest.capture_session
-                WHERE state = 'failed' AND created_at > now() - interval '1 day' LIMIT $1) AS few),
-            (SELECT count(*) FROM (SELECT FROM schedule_ingest.schedule_notification
-                WHERE status = 'pending' LIMIT $1) AS few),
-            (SELECT count(*) FROM (SELECT FROM schedule_ingest.schedule_notification
-                WHERE status = 'failed' AND created_at > now() - interval '1 day' LIMIT $1) AS few),
-            (SELECT extract(epoch FROM now() - min(available_at))::float8 FROM schedule_ingest.capture_session
-                WHERE finalized_at IS NOT NULL AND lease_state IN ('pending', 'claimed') AND available_at <= now())";
-        Ok(client.query_one(query, &[&COUNT_LIMIT]).await?)
+        Ok((waiting(&client).await?, failed(&client).await?))
     };
-    let told = ask(&mut part, asked).await.map(|row| Schedules {
-        captures_waiting: row.get(0),
-        captures_failed: row.get(1),
-        messages_waiting: row.get(2),
-        messages_failed: row.get(3),
-        oldest_seconds: row.get(4),
+    let told = ask(&mut part, asked).await.map(|(waiting, failed)| Schedules {
+        captures_waiting: waiting.sessions_waiting,
+        captures_failed: failed.sessions,
+        messages_waiting: waiting.messages_waiting,
+        messages_failed: failed.messages,
+        oldest_seconds: Some(waiting.sessions_oldest_seconds).filter(|age| *age > 0.0),
         option: found.option(),
     });
     Some((part, told))

@@ -41,6 +41,7 @@ impl Site {
         edge: &edge::Config,
         cloud: &cloud::Config,
         plant: &Plant,
+        rota: &::schedule::Config,
     ) -> anyhow::Result<Door> {
         let folder = self.folder().join("console");
         std::fs::create_dir_all(&folder)?;
@@ -52,13 +53,14 @@ impl Site {
                 minted
             }
         };
-        let (by_edge, by_cloud, by_historian) =
-            (folder.join("edge.token"), folder.join("cloud.token"), folder.join("historian.token"));
+        let [by_edge, by_cloud, by_historian, by_schedule] =
+            ["edge", "cloud", "historian", "schedule"].map(|of| folder.join(format!("{of}.token")));
         let (operator, viewer) = (folder.join(OPERATOR), folder.join(VIEWER));
         for (database, file, name, role) in [
             (&edge.database, &by_edge, "the console of up", TokenRole::Operator),
             (&cloud.database, &by_cloud, "the console of up", TokenRole::Operator),
             (&plant.historian.database, &by_historian, "the console of up", TokenRole::Operator),
+            (&rota.database, &by_schedule, "the console of up", TokenRole::Viewer),
             (&cloud.database, &operator, "operator of up", TokenRole::Operator),
             (&cloud.database, &viewer, "viewer of up", TokenRole::Viewer),
         ] {
@@ -67,7 +69,8 @@ impl Site {
         let text = format!(
             "[console]\ndatabase.url = {:?}\nhttp.listen = \"127.0.0.1:{}\"\nsites = [{:?}]\n\
              cloud.url = \"http://{}\"\ncloud.token_file = {:?}\n\
-             historian.url = \"http://{}\"\nhistorian.token_file = {:?}\nup_control = {:?}\n",
+             historian.url = \"http://{}\"\nhistorian.token_file = {:?}\n\
+             schedule.url = \"http://{}\"\nschedule.token_file = {:?}\nup_control = {:?}\n",
             postgres.url(super::cloud::DATABASE),
             minted.port,
             format!("{SITE}=http://{}={}", edge.listen, by_edge.display()),
@@ -75,6 +78,8 @@ impl Site {
             by_cloud,
             plant.historian.listen,
             by_historian,
+            rota.listen,
+            by_schedule,
             self.control_socket(),
         );
         let file = self.console_config();

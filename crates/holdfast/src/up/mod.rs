@@ -79,7 +79,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let objects = site.start_objects(&config).await?;
 
     let people = site.start_people(&rota).await?;
-    let door = site.prepare_console(&postgres, &config, &cloud, &plant).await?;
+    let door = site.prepare_console(&postgres, &config, &cloud, &plant, &rota).await?;
 
     say("starting the cloud, the edge, the nodes, the plant, schedules and the console");
     let mut children = vec![Child::start(site.cloud_role()?).await?];

@@ -7,17 +7,13 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use api::tokens::Tenants;
-use edge::sync::admin::Actor;
 use event::id::{EventId, TenantId};
-use event::ledger::HourState;
 use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
+use super::remote::MAX_PAGES;
 use super::tier::{Tier, Tiers};
 
-/// The most pages of hours, and of one hour's events.
-const MAX_PAGES: usize = 100_000;
 /// The most events that are named; a repair comes back for the rest.
 const MAX_NAMED: usize = 100_000;
 
@@ -50,11 +46,10 @@ pub(super) async fn check(
     tiers: &Tiers,
     tenant: Option<TenantId>,
 ) -> anyhow::Result<Option<BareReport>> {
-    let (Tier::Edge(here), Some(there)) = (&tiers.edge, &tiers.cloud) else {
-        return Ok(None);
-    };
+    let (here, Some(there)) = (&tiers.edge, &tiers.cloud) else { return Ok(None) };
+    let Some(hours) = here.bare_hours(tenant).await? else { return Ok(None) };
     let mut report = BareReport::default();
-    for (tenant, hours) in hours(here, tenant).await? {
+    for (tenant, hours) in hours {
         let names: Vec<i64> = hours.iter().map(|one| one.hour).collect();
         let (theirs, ttl) = there.hours(tenant, &names).await?;
         let since = remembered_since(ttl);
@@ -73,33 +68,15 @@ pub(super) async fn check(
     Ok(Some(report))
 }
 
-async fn hours(
-    here: &pg::Pool,
-    tenant: Option<TenantId>,
-) -> anyhow::Result<BTreeMap<TenantId, Vec<HourState>>> {
-    let tenants = tenant.map_or(Tenants::All, |tenant| Tenants::Only(vec![tenant]));
-    let mut found: BTreeMap<TenantId, Vec<HourState>> = BTreeMap::new();
-    let mut after = None;
-    for _ in 0..MAX_PAGES {
-        let page = edge::ledger::bare::hours(here, &tenants, after).await?;
-        let Some(last) = page.last() else { break };
-        after = Some((last.tenant_id, last.hour));
-        for one in page {
-            found.entry(one.tenant_id).or_default().push(one);
-        }
-    }
-    Ok(found)
-}
-
 async fn one_hour(
-    (here, there): (&pg::Pool, &Tier),
+    (here, there): (&Tier, &Tier),
     (tenant, hour): (TenantId, i64),
     since: Timestamp,
     report: &mut BareReport,
 ) -> anyhow::Result<()> {
     let mut after = None;
     for _ in 0..MAX_PAGES {
-        let page = edge::ledger::bare::acked(here, tenant, hour, after).await?;
+        let page = here.acked((tenant, hour), after).await?;
         let Some((last, _)) = page.last() else { break };
         after = Some(*last);
         let (recent, old): (Vec<_>, Vec<_>) = page.into_iter().partition(|(_, at)| *at >= since);
@@ -124,18 +101,12 @@ pub(super) async fn repair(
     report: &mut BareReport,
     dry_run: bool,
 ) -> anyhow::Result<()> {
-    let Tier::Edge(here) = &tiers.edge else { return Ok(()) };
-    let actor = Actor::user(&crate::user::this_user());
     let mut by_tenant: BTreeMap<TenantId, Vec<EventId>> = BTreeMap::new();
     for one in &report.missing {
         by_tenant.entry(one.tenant_id).or_default().push(one.event_id);
     }
-    let most = usize::try_from(edge::ledger::bare::MAX_ACKED).unwrap_or(1);
     for (tenant, events) in by_tenant {
-        for part in events.chunks(most) {
-            let put_back = edge::ledger::bare::put_back(here, &actor, tenant, part, dry_run);
-            report.resent += put_back.await?;
-        }
+        report.resent += tiers.edge.put_back(tenant, &events, dry_run).await?;
     }
     if !dry_run {
         report.missing.clear();

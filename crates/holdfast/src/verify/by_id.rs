@@ -1,9 +1,10 @@
-//! What the cloud says of events by their ids: in its database, or over HTTP.
+//! What the cloud says of events and images by their ids: in its database, or over HTTP.
 
 use std::time::Duration;
 
+use cloud::copies::{self, HeldCopy};
 use cloud::ledger::bare;
-use event::id::{EventId, TenantId};
+use event::id::{EventId, MediaId, TenantId};
 use event::ledger::HourState;
 
 use super::tier::Tier;
@@ -67,6 +68,38 @@ impl Tier {
             }
         }
         Ok(lacking)
+    }
+
+    /// Whether the cloud copies objects, and what it has of some images. `None`: this cloud is older than the question.
+    pub(super) async fn copies(
+        &self,
+        tenant: TenantId,
+        images: &[MediaId],
+    ) -> anyhow::Result<Option<(bool, Vec<HeldCopy>)>> {
+        let (mut makes, mut held) = (false, Vec::new());
+        match self {
+            Tier::Edge(_) => anyhow::bail!("only the cloud is asked for its copies"),
+            Tier::Cloud(pool, _) => {
+                let pairs: Vec<_> =
+                    images.iter().map(|image| (tenant.uuid(), image.uuid())).collect();
+                for part in pairs.chunks(copies::MAX_ASKED) {
+                    let answer = copies::held(pool, part, false).await?;
+                    makes |= answer.copies;
+                    held.extend(answer.media);
+                }
+            }
+            Tier::Http(remote) => {
+                for part in images.chunks(IDS_AT_ONCE) {
+                    let query = [("tenant_id", tenant.to_string()), ("media_ids", joined(part))];
+                    let answer = remote.find("/api/v1/ledger/media", &query).await?;
+                    let Some(mut answer) = answer else { return Ok(None) };
+                    makes |= answer["copies"].as_bool().unwrap_or(false);
+                    let page: Vec<HeldCopy> = serde_json::from_value(answer["media"].take())?;
+                    held.extend(page);
+                }
+            }
+        }
+        Ok(Some((makes, held)))
     }
 }
 

@@ -1,12 +1,14 @@
 //! `holdfast verify`: whether node, edge and cloud hold the same, and bringing them together again.
 //!
-//! Streams by their sequences, events without one by hour and id, images by row and object.
+//! Streams by their sequences, events without one by hour and id, images by row and object, and by what the cloud has of them.
 //!
 //! The rules are `event::ledger`'s, the data the tiers'; this asks in the right order, waits while a repair takes effect, and
 //! prints. docs/spec/verify.md says what is compared and what can be repaired.
 
+mod at_edge;
 mod bare;
 mod by_id;
+mod copies;
 mod media;
 mod remote;
 mod show;
@@ -23,6 +25,7 @@ use serde::Serialize;
 use console::verify::{Scope, StreamReport};
 
 use self::bare::BareReport;
+use self::copies::{CopyMatter, CopyReport};
 use self::media::MediaReport;
 use self::tier::{TierArgs, Tiers};
 use crate::output::say;
@@ -33,13 +36,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const MAX_ROUNDS: usize = 10;
 
 const NOT_BARE: &str =
-    "events without a sequence were not compared: that needs --config of the site";
+    "events without a sequence were not compared: the edge is older than this command";
+const NOT_COPIES: &str =
+    "images were not compared with the cloud: the edge or the cloud is older than this command";
 const NOT_MEDIA: &str =
     "images were not compared with their objects: that needs --config of the site";
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   holdfast verify --config edge.toml --cloud-url https://cloud.example
+  holdfast verify --edge-url http://10.0.0.7:8090 --cloud-url https://cloud.example
   holdfast verify --node barn-7 --json | jq '.streams[].findings'
   holdfast verify --repair --dry-run
   holdfast verify --repair --wait 5m          after restoring a backup")]
@@ -73,9 +79,11 @@ pub(crate) struct Args {
 #[derive(Debug, Serialize)]
 struct Report {
     streams: Vec<StreamReport>,
-    /// Events without a sequence; absent where only one node is looked at, or the edge is asked over HTTP.
+    /// Events without a sequence; absent where only one node is looked at, or the cloud is not asked.
     bare: Option<BareReport>,
-    /// Images; absent likewise, and where the site has no object store.
+    /// Images of the site against those of the cloud; absent likewise.
+    copies: Option<CopyReport>,
+    /// Rows of images against objects; absent where only one node is looked at, the edge is asked over HTTP, or the site has no object store.
     media: Option<MediaReport>,
     /// Why something was not compared.
     notes: Vec<String>,
@@ -92,7 +100,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         false => check(&tiers, &scope).await?,
     };
     let mut notes: Vec<String> = tiers.note.iter().cloned().collect();
-    let (mut bare, mut media) = (None, None);
+    let (mut bare, mut copies, mut media) = (None, None, None);
     if args.node.is_none() {
         bare = bare::check(&tiers, args.tenant).await?;
         if let Some(found) = &mut bare
@@ -102,6 +110,15 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
         if bare.is_none() && tiers.cloud.is_some() {
             notes.push(NOT_BARE.to_owned());
+        }
+        copies = copies::check(&tiers, args.tenant).await?;
+        if let Some(found) = &mut copies
+            && args.repair
+        {
+            copies::repair(&tiers, found, args.dry_run).await?;
+        }
+        if copies.is_none() && tiers.cloud.is_some() {
+            notes.push(NOT_COPIES.to_owned());
         }
         match &tiers.site {
             Some(site) if site.media.is_some() => {
@@ -114,8 +131,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut wrong = streams.iter().flat_map(StreamReport::wrong).map(|one| one.count()).sum();
     wrong += bare.as_ref().map_or(0, |found| found.missing.len() as u64);
+    wrong += copies.as_ref().map_or(0, |found| found.findings.len() as u64);
     wrong += media.as_ref().map_or(0, |found| found.wrong().count() as u64);
-    let report = Report { streams, bare, media, notes, wrong };
+    let report = Report { streams, bare, copies, media, notes, wrong };
     match args.json {
         true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
         false => say(&show::report(&report, args.dry_run))?,
@@ -128,6 +146,9 @@ fn next_step(report: &Report, args: &Args) -> String {
     let mut open = report.streams.iter().flat_map(StreamReport::wrong);
     let closable = open.any(can_be_closed)
         || report.bare.as_ref().is_some_and(|found| !found.missing.is_empty())
+        || report.copies.as_ref().is_some_and(|found| {
+            found.findings.iter().any(|one| one.matter == CopyMatter::Missing)
+        })
         || report.media.as_ref().is_some_and(|found| found.wrong().any(is_mendable));
     let what = format!("{} sequences, events or images are not where they should be", report.wrong);
     match (closable, args.repair && !args.dry_run) {

@@ -1,5 +1,6 @@
 //! A tier behind HTTP: requests with a token, and lists page by page.
 
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -7,7 +8,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 /// The most pages of one list; a loop beyond it would be a server's fault.
-const MAX_PAGES: usize = 100_000;
+pub(super) const MAX_PAGES: usize = 100_000;
 
 /// A tier behind HTTP.
 pub(crate) struct Remote {
@@ -17,13 +18,13 @@ pub(crate) struct Remote {
 }
 
 impl Remote {
-    pub(super) fn new(url: &str, variable: &str) -> anyhow::Result<Remote> {
+    /// A tier at an address. Its certificate may come from an authority of the file `ca`.
+    pub(super) fn new(url: &str, variable: &str, ca: Option<&Path>) -> anyhow::Result<Remote> {
         let token = std::env::var(variable)
             .with_context(|| format!("{variable} is not set: make a token with holdfast token"))?;
-        let client = reqwest::Client::builder()
-            .timeout(Duration::from_secs(120))
-            .build()
-            .context("make an HTTP client")?;
+        let trust = api::client::Tls { ca_file: ca.map(Path::to_owned), client: None };
+        let builder = reqwest::Client::builder().timeout(Duration::from_secs(120));
+        let client = trust.apply(builder)?.build().context("make an HTTP client")?;
         Ok(Remote { client, base: url.trim_end_matches('/').to_owned(), token })
     }
 

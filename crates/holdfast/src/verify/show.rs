@@ -7,6 +7,7 @@ use event::ledger::{Finding, FindingKind, HeldBy, Repaired};
 
 use super::Report;
 use super::bare::BareReport;
+use super::copies::{CopyMatter, CopyReport};
 use super::media::MediaReport;
 use crate::table;
 use console::verify::{Held, StreamReport};
@@ -24,6 +25,7 @@ pub(super) fn report(report: &Report, dry_run: bool) -> String {
         false => streams(report, dry_run),
     });
     text.push_str(&report.bare.as_ref().map_or_else(String::new, |found| bare(found, dry_run)));
+    text.push_str(&report.copies.as_ref().map_or_else(String::new, |found| copies(found, dry_run)));
     text.push_str(&report.media.as_ref().map_or_else(String::new, media));
     text
 }
@@ -45,6 +47,39 @@ fn bare(found: &BareReport, dry_run: bool) -> String {
     if found.resent > 0 {
         let what = if dry_run { "would be done" } else { "done" };
         let _ = writeln!(text, "  {what}: {} sent to the cloud again", found.resent);
+    }
+    text
+}
+
+fn copies(found: &CopyReport, dry_run: bool) -> String {
+    if found.images == 0 {
+        return String::new();
+    }
+    let (images, copied, moving) = (found.images, found.copied, found.on_the_way);
+    let mut text = match found.copies {
+        true => format!(
+            "\nImages in the cloud: of {images} at the site {copied} are copied, {moving} on the way.\n"
+        ),
+        false => {
+            format!("\nImages in the cloud: {images} at the site; the cloud makes no copies.\n")
+        }
+    };
+    for one in found.findings.iter().take(SHOWN) {
+        let what = match one.matter {
+            CopyMatter::Missing => "the cloud does not know it",
+            CopyMatter::Failed => {
+                "the cloud gave up copying it: see holdfast media copies list there"
+            }
+            CopyMatter::Differs => "the cloud has another size or hash: a person must look",
+        };
+        let _ = writeln!(text, "  {}: {what}", one.media_id);
+    }
+    if found.findings.len() > SHOWN {
+        let _ = writeln!(text, "  and {} more: see --json", found.findings.len() - SHOWN);
+    }
+    if found.told > 0 {
+        let what = if dry_run { "would be done" } else { "done" };
+        let _ = writeln!(text, "  {what}: the cloud told of {} again", found.told);
     }
     text
 }

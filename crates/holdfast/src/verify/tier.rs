@@ -26,6 +26,9 @@ pub(crate) struct TierArgs {
     /// Ask the cloud here, with the token in HOLDFAST_CLOUD_TOKEN, rather than its database.
     #[arg(long)]
     cloud_url: Option<String>,
+    /// PEM certificates to trust for --edge-url and --cloud-url, beside those the system trusts.
+    #[arg(long, value_name = "FILE")]
+    ca: Option<PathBuf>,
     /// The configuration; its [edge] and [cloud] sections say where the databases are. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
@@ -46,7 +49,9 @@ pub(crate) struct Tiers {
 impl TierArgs {
     pub(crate) fn open(&self) -> anyhow::Result<Tiers> {
         let (edge, site) = match &self.edge_url {
-            Some(url) => (Tier::Http(Remote::new(url, "HOLDFAST_EDGE_TOKEN")?), None),
+            Some(url) => {
+                (Tier::Http(Remote::new(url, "HOLDFAST_EDGE_TOKEN", self.ca.as_deref())?), None)
+            }
             None => {
                 let file = self.config.as_deref();
                 let config = edge::Config::load(file, crate::config::environment).context(
@@ -56,7 +61,10 @@ impl TierArgs {
             }
         };
         let (cloud, note) = match &self.cloud_url {
-            Some(url) => (Some(Tier::Http(Remote::new(url, "HOLDFAST_CLOUD_TOKEN")?)), None),
+            Some(url) => (
+                Some(Tier::Http(Remote::new(url, "HOLDFAST_CLOUD_TOKEN", self.ca.as_deref())?)),
+                None,
+            ),
             None => match self.cloud_database() {
                 Ok(tier) => (Some(tier), None),
                 Err(error) if self.cloud_config.is_some() => return Err(error),

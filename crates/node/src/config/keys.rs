@@ -170,6 +170,8 @@ pub const KEYS: &[Key] = &[
         Kind::Text,
         "PEM file of the authorities an https:// edge is checked against.",
     ),
+    Key::new("http.client_cert", Kind::Text, "PEM certificate to show the edge, if it asks."),
+    Key::new("http.client_key", Kind::Text, "PEM key of that certificate."),
     Key::new("http.batch_records", Kind::Integer { min: 1, max: 20_000 }, "Records in one post.")
         .default("4000"),
     Key::new(
@@ -186,6 +188,11 @@ pub const KEYS: &[Key] = &[
     .default("auto"),
     Key::new("clock.marker", Kind::Text, "A file that exists once the clock was synchronised.")
         .default("/run/systemd/timesync/synchronized"),
+    Key::new(
+        "metrics.listen",
+        Kind::HostPort,
+        "Where Prometheus on this machine finds metrics, such as 127.0.0.1:9480; without it no port is opened.",
+    ),
 ];
 
 fn check_http(text: &str) -> Result<(), String> {

@@ -6,6 +6,7 @@ pub use keys::{KEYS, SECTION};
 
 use event::id::{BarnId, DeviceId, FarmId, NodeId, TenantId};
 use settings::{Error, Secret, Section};
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
@@ -82,6 +83,8 @@ pub struct Http {
     pub secret: Secret,
     /// Authorities to trust beside the system's.
     pub ca_file: Option<PathBuf>,
+    /// PEM certificate and key to show an edge that asks for them.
+    pub client: Option<(PathBuf, PathBuf)>,
     /// Records in one post.
     pub batch_records: usize,
     /// A post before compression.
@@ -122,6 +125,8 @@ pub struct Config {
     pub http: Option<Http>,
     /// The clock.
     pub clock: Clock,
+    /// Where metrics are served, if anywhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// The largest record the socket lets into the spool: an event with what the node adds to it.
@@ -187,6 +192,7 @@ impl Config {
                 assume_set: s.get("clock.mode")?.text() == "assume-set",
                 marker: s.get("clock.marker")?.path(),
             },
+            metrics: s.find_local("metrics.listen")?,
         })
     }
 }
@@ -210,11 +216,21 @@ fn http(s: &Section) -> Result<Option<Http>, Error> {
     let Some(secret) = s.find("http.secret")? else {
         return Err(s.refuse("http.address", "needs http.secret or http.secret_file as well"));
     };
+    let path = |key| Ok::<_, Error>(s.find(key)?.map(|value| value.path()));
+    let client = match (path("http.client_cert")?, path("http.client_key")?) {
+        (Some(cert), Some(key)) => Some((cert, key)),
+        (None, None) => None,
+        _ => {
+            let why = "goes together with http.client_key: give both or none";
+            return Err(s.refuse("http.client_cert", why));
+        }
+    };
     Ok(Some(Http {
         address: address.text().trim_end_matches('/').to_owned(),
         threshold: s.get("http.threshold")?.parse()?,
         secret: secret.secret(),
-        ca_file: s.find("http.ca_file")?.map(|value| value.path()),
+        ca_file: path("http.ca_file")?,
+        client,
         batch_records: s.get("http.batch_records")?.parse()?,
         batch_bytes: bytes(s, "http.batch_bytes")?,
     }))

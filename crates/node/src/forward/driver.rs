@@ -192,7 +192,8 @@ impl Forwarder {
         match message {
             Ok(Some(message)) => {
                 self.read_trouble = None;
-                self.vitals.forwarding().unsendable += message.unsendable;
+                let sequences = message.to.saturating_sub(plan.from) + 1;
+                self.vitals.sends(sequences, message.unsendable);
                 match plan.route {
                     Route::Mqtt => self.publish(plan, message, now),
                     Route::Http => self.start_post(plan, message, now),

@@ -50,13 +50,13 @@ impl Poster {
     pub fn new(http: &Http, node: &NodeId) -> Result<Poster, PostError> {
         mqtt::install_crypto();
         let mut builder = Client::builder().timeout(TIMEOUT).connect_timeout(CONNECT_TIMEOUT);
-        if let Some(file) = &http.ca_file {
-            let pem = std::fs::read(file).map_err(|error| unusable(file.display(), &error))?;
-            let certificates = reqwest::Certificate::from_pem_bundle(&pem)
-                .map_err(|error| unusable(file.display(), &error))?;
-            for certificate in certificates {
-                builder = builder.add_root_certificate(certificate);
-            }
+        if http.ca_file.is_some() || http.client.is_some() {
+            let (ca_file, client) = (http.ca_file.clone(), http.client.clone());
+            let files = trust::Files { ca_file, system: true, client };
+            let config = files
+                .client_config()
+                .map_err(|error| PostError::Unusable(format!("http.{error}")))?;
+            builder = builder.tls_backend_preconfigured(config);
         }
         let client = builder.build().map_err(|error| unusable("http client", &error))?;
         let url = format!("{}/api/v1/nodes/{node}/backfill", http.address);

@@ -8,15 +8,16 @@ use std::time::Duration;
 
 use bus::rabbitmq::Address;
 use event::scada::AssetName;
-use settings::{Key, Kind, Secret, Section, joined};
+use settings::{Key, Kind, LiveSecret, Section, joined};
 
 use super::alarms::Position;
 use super::alarms::state::Rules;
 use super::federation::Plants;
 #[cfg(feature = "kafka")]
 use super::kafka::KafkaBus;
+use super::rollup::SESSION;
 use super::topology::GROUP;
-use crate::kafka;
+use crate::{kafka, rabbitmq};
 
 /// The name of the section.
 pub const SECTION: &str = "historian";
@@ -26,7 +27,11 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + api::serve::KEYS.len() + kafka::KEYS.len() }>(&[
+    OWN,
+    &api::serve::KEYS,
+    kafka::KEYS,
+]);
 
 const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "Postgres.")
@@ -41,7 +46,7 @@ const OWN: &[Key] = &[
     Key::new(
         "database.max_connections",
         Kind::Integer { min: 4, max: 200 },
-        "The most connections to Postgres. Federation has some of its own.",
+        "The most connections to Postgres. Federation has some of its own, and the making of minutes one.",
     )
     .default("12"),
     Key::new("http.listen", Kind::HostPort, "Where the API, health and metrics are served.")
@@ -130,6 +135,9 @@ const OWN: &[Key] = &[
         "A second historian that gets what is stored here: http://host:port. Without it nothing is sent on.",
     ),
     Key::new("federation.token", Kind::Text, "A token of role edge of the second historian.").secret(),
+    Key::new("federation.ca_file", Kind::Text, "PEM certificates to trust for the second historian."),
+    Key::new("federation.client_cert", Kind::Text, "PEM certificate to show it, if it asks."),
+    Key::new("federation.client_key", Kind::Text, "PEM key of that certificate."),
     Key::new("federation.plants", Kind::List, "The plants whose events are sent on; * for all.")
         .default("*"),
     Key::new(
@@ -175,7 +183,9 @@ pub struct Federation {
     /// Where it is.
     pub url: String,
     /// What lets us in.
-    pub token: Secret,
+    pub token: LiveSecret,
+    /// Whom we trust, and who we say we are.
+    pub trust: api::client::Tls,
     /// What it gets.
     pub plants: Plants,
 }
@@ -187,6 +197,8 @@ pub struct Config {
     pub database: pg::Options,
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// What HTTP is served with, when it is not plain.
+    pub tls: Option<api::serve::Tls>,
     /// What brings the messages.
     pub bus: Bus,
     /// The consumer group.
@@ -232,10 +244,12 @@ impl Config {
                 max_connections: section.get("database.max_connections")?.parse()?,
                 statement_timeout: Some(STATEMENT_TIMEOUT),
                 application_name: "holdfast-historian".to_owned(),
+                settings: SESSION,
                 ca_file: section.find("database.ca_file")?.map(|value| value.path()),
                 ..pg::Options::new(section.get("database.url")?.secret().expose())
             },
             listen: section.listen("http.listen", "http.allow_remote")?,
+            tls: api::serve::Tls::from_section(section)?,
             bus: bus(section)?,
             group: section.get("group")?.text(),
             batch: section.get("batch")?.parse()?,
@@ -262,7 +276,10 @@ fn bus(section: &Section) -> Result<Bus, settings::Error> {
     match section.get("bus")?.text().as_str() {
         "inline" => Ok(Bus::Inline),
         "kafka" => kafka_bus(section),
-        _ => rabbitmq(section),
+        _ => Ok(Bus::RabbitMq {
+            address: rabbitmq::address(section)?,
+            declare: section.get("bus_declare")?.flag()?,
+        }),
     }
 }
 
@@ -270,6 +287,7 @@ fn bus(section: &Section) -> Result<Bus, settings::Error> {
 fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
     Ok(Bus::Kafka(KafkaBus {
         cluster: kafka::cluster(section)?,
+        operator: None,
         session_timeout: section.get("session_timeout")?.duration()?,
     }))
 }
@@ -277,21 +295,6 @@ fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
 #[cfg(not(feature = "kafka"))]
 fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
     Err(section.refuse("bus", "is kafka, which this program was built without"))
-}
-
-fn rabbitmq(section: &Section) -> Result<Bus, settings::Error> {
-    let url = section.find("rabbitmq_url")?.ok_or_else(|| {
-        section.refuse("rabbitmq_url", "is required with historian.bus = \"rabbitmq\"")
-    })?;
-    // The client library's words might repeat a part of the address.
-    let mut address = Address::parse(url.secret().expose()).map_err(|_| {
-        let expected = "expected amqp://user:password@host:port/vhost or amqps://…";
-        section.refuse("rabbitmq_url", format!("is no address of a broker: {expected}"))
-    })?;
-    if let Some(file) = section.find("rabbitmq_ca_file")? {
-        address = address.with_ca_file(file.path());
-    }
-    Ok(Bus::RabbitMq { address, declare: section.get("bus_declare")?.flag()? })
 }
 
 fn federation(section: &Section) -> Result<Option<Federation>, settings::Error> {
@@ -320,7 +323,8 @@ fn federation(section: &Section) -> Result<Option<Federation>, settings::Error> 
     if plants == Plants::Only(Default::default()) {
         return Err(section.refuse("federation.plants", "is empty: name plants, or * for all"));
     }
-    Ok(Some(Federation { url, token: token.secret(), plants }))
+    let trust = api::client::Tls::from_section(section, "federation.")?;
+    Ok(Some(Federation { url, token: token.live_secret(), trust, plants }))
 }
 
 #[cfg(test)]

@@ -19,9 +19,6 @@ use super::write::{Way, Writer};
 const PAUSE_FIRST: Duration = Duration::from_millis(100);
 const PAUSE_LONGEST: Duration = Duration::from_secs(5);
 
-/// Messages that are judged without a pause, so that the batch before is not kept waiting.
-const JUDGED_AT_ONCE: usize = 100;
-
 /// A batch, and what there is to do with its messages.
 struct Judged {
     batch: Batch,
@@ -80,33 +77,15 @@ impl Work<'_> {
             next = consumer.next() => next?,
         };
         self.progress.came(Instant::now());
-        let mut judged = Judged {
-            records: Vec::with_capacity(batch.len()),
-            places: Vec::with_capacity(batch.len()),
-            dead: Vec::new(),
-            moved: Moved::default(),
-            redelivered: false,
-            batch,
-        };
-        for (index, delivery) in judged.batch.deliveries().iter().enumerate() {
-            judged.redelivered |= delivery.redelivered;
-            let read = Record::read(&delivery.message);
-            if let Some(position) = &delivery.position {
-                let at = read.as_ref().ok().map(|record| record.envelope.timestamp);
-                judged.moved.note(position, at);
-            }
-            match read {
-                Ok(record) => {
-                    judged.records.push(record);
-                    judged.places.push(index);
-                }
-                Err(cause) => judged.dead.push((index, cause)),
-            }
-            if index % JUDGED_AT_ONCE == JUDGED_AT_ONCE - 1 {
-                tokio::task::yield_now().await;
-            }
+        // On a thread of its own: reading some thousand messages would keep the batch before waiting.
+        match tokio::task::spawn_blocking(move || judge(batch)).await {
+            Ok(judged) => Ok(Some(judged)),
+            Err(error) => match error.try_into_panic() {
+                Ok(panic) => std::panic::resume_unwind(panic),
+                // The runtime goes down.
+                Err(_) => Ok(None),
+            },
         }
-        Ok(Some(judged))
     }
 
     async fn handle(&self, judged: Judged) {
@@ -218,6 +197,35 @@ impl Work<'_> {
             () = tokio::time::sleep(spread) => Some(()),
         }
     }
+}
+
+/// Judges a batch's messages.
+fn judge(batch: Batch) -> Judged {
+    let mut judged = Judged {
+        records: Vec::with_capacity(batch.len()),
+        places: Vec::with_capacity(batch.len()),
+        dead: Vec::new(),
+        moved: Moved::default(),
+        redelivered: false,
+        batch,
+    };
+    let deliveries = judged.batch.deliveries();
+    let read = Record::read_each(deliveries.iter().map(|delivery| &delivery.message));
+    for (index, (delivery, read)) in deliveries.iter().zip(read).enumerate() {
+        judged.redelivered |= delivery.redelivered;
+        if let Some(position) = &delivery.position {
+            let at = read.as_ref().ok().map(|record| record.envelope.timestamp);
+            judged.moved.note(position, at);
+        }
+        match read {
+            Ok(record) => {
+                judged.records.push(record);
+                judged.places.push(index);
+            }
+            Err(cause) => judged.dead.push((index, cause)),
+        }
+    }
+    judged
 }
 
 /// The second half and the first, in the order in which a stack gives them back.

@@ -28,6 +28,8 @@ const BATCHES_AHEAD: usize = 4;
 pub struct KafkaBus {
     /// The cluster.
     pub cluster: Cluster,
+    /// The same cluster as somebody who may read dead letters and send them back, where the historian itself may not.
+    pub operator: Option<Cluster>,
     /// After this time without a sign of life a replica's partitions are given to others.
     pub session_timeout: Duration,
 }

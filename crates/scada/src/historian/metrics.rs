@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use event::scada::{Category, Severity};
-use metrics::{Counter, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
+use metrics::{Counter, Gauge, Histogram, Key, KeyName, Label, Level, Metadata, Recorder};
 use metrics_exporter_prometheus::{
     Matcher, PrometheusBuilder, PrometheusHandle, PrometheusRecorder,
 };
@@ -27,6 +27,8 @@ pub struct Metrics {
     held: Counter,
     commit: Histogram,
     delay: Histogram,
+    hours_waiting: Gauge,
+    hours_rolled: Counter,
     /// The bus's.
     pub(super) bus: bus::Metrics,
 }
@@ -101,6 +103,17 @@ impl Metrics {
                 "holdfast_historian_delay_seconds",
                 "From the measurement to its commit, of the newest event of a batch.",
             ),
+            hours_waiting: gauge(
+                &recorder,
+                "holdfast_historian_hours_waiting",
+                "Hours of telemetry that changed since their minutes were made.",
+            ),
+            hours_rolled: counter(
+                &recorder,
+                "holdfast_historian_hours_rolled_total",
+                "Hours whose minutes this replica has made.",
+                vec![],
+            ),
             bus: bus::Metrics::new(&recorder),
             handle: recorder.handle(),
             recorder,
@@ -154,6 +167,14 @@ impl Metrics {
     pub(super) fn held(&self) {
         self.held.increment(1);
     }
+
+    pub(super) fn hours_waiting(&self, hours: i64) {
+        self.hours_waiting.set(f64::from(i32::try_from(hours).unwrap_or(i32::MAX)));
+    }
+
+    pub(super) fn hour_rolled(&self) {
+        self.hours_rolled.increment(1);
+    }
 }
 
 fn counter(
@@ -164,6 +185,11 @@ fn counter(
 ) -> Counter {
     recorder.describe_counter(KeyName::from_const_str(name), None, help.into());
     recorder.register_counter(&Key::from_parts(name, labels), &META)
+}
+
+fn gauge(recorder: &PrometheusRecorder, name: &'static str, help: &'static str) -> Gauge {
+    recorder.describe_gauge(KeyName::from_const_str(name), None, help.into());
+    recorder.register_gauge(&Key::from_static_name(name), &META)
 }
 
 fn histogram(recorder: &PrometheusRecorder, name: &'static str, help: &'static str) -> Histogram {

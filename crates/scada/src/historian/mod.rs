@@ -1,7 +1,7 @@
 //! The historian: every event of every node once, what its alarms came to, and what can be asked of them.
 //!
 //! Entry points: [`Historian::start`] runs everything; `consume` takes batches from a bus, `write` stores one in one transaction,
-//! [`alarms`] follows ISA-18.2, `http` answers, [`offsets`] sets a replay back, `federation` sends on to a second historian.
+//! [`alarms`] follows ISA-18.2, `rollup` keeps telemetry by the minute, `http` answers, [`offsets`] sets a replay back, `federation` sends on to a second historian.
 //! docs/spec/historian.md is the contract.
 //!
 //! Promises: a batch is acknowledged after it is stored; stored twice it changes nothing; what cannot be stored is a dead letter
@@ -11,10 +11,9 @@
 //! the bus may come and go.
 
 pub mod alarms;
-pub mod audit;
 pub mod config;
 mod consume;
-mod dead_letters;
+pub mod dead_letters;
 mod federation;
 mod http;
 #[cfg(feature = "kafka")]
@@ -24,8 +23,10 @@ pub mod offsets;
 mod partitions;
 mod progress;
 mod record;
+mod rollup;
 mod rows;
 mod run;
+pub mod standing;
 mod topology;
 mod write;
 
@@ -37,6 +38,9 @@ pub use http::{ROUTES, openapi};
 pub use kafka::KafkaBus;
 pub use metrics::Metrics;
 pub use record::{INCOMPATIBLE, INVALID, REFUSED, Record};
+pub use rollup::SESSION;
 pub use run::{Error, Historian};
 pub use topology::{GROUP, bindings, topology};
 pub use write::{Stored, Writer};
+
+pub use crate::audit;

@@ -1,4 +1,4 @@
-//! The months of the three tables.
+//! The months of the tables that have one row for each event, and of the minutes.
 //!
 //! A row of a month that has no partition waits in the default one and is moved when its month is made, so nothing here is
 //! needed for a batch to be stored: a failure is logged and tried again.
@@ -9,16 +9,22 @@ use jiff::{SignedDuration, Timestamp};
 const BACK: SignedDuration = SignedDuration::from_hours(62 * 24);
 /// And ahead, so that a historian that cannot make one for weeks has it already.
 const AHEAD: SignedDuration = SignedDuration::from_hours(62 * 24);
-const TABLES: [&str; 3] = ["telemetry", "events", "alarms"];
+/// With the column that each is partitioned by.
+const TABLES: [(&str, &str); 4] = [
+    ("telemetry", "timestamp"),
+    ("telemetry_minutes", "minute"),
+    ("events", "timestamp"),
+    ("alarms", "timestamp"),
+];
 
 /// Makes the months that are missing.
 pub(super) async fn make(pool: &pg::Pool) {
     let now = Timestamp::now();
-    for table in TABLES {
+    for (table, column) in TABLES {
         let made = async {
             let mut client = pool.get().await?;
             let (from, to) = (now - BACK, now + AHEAD);
-            pg::partitions::ensure_months(&mut client, table, "timestamp", from, to).await
+            pg::partitions::ensure_months(&mut client, table, column, from, to).await
         };
         match made.await {
             Ok(0) => {}

@@ -5,32 +5,16 @@
 //! the careful way is taken until a batch has met no duplicate, so that a long replay does not pay for both.
 
 use std::collections::HashSet;
-use std::pin::pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use event::scada::Category;
+use event::scada::{Category, Envelope};
 use jiff::Timestamp;
-use tokio_postgres::binary_copy::BinaryCopyInWriter;
+use pg::copy::{NotEncoded, Row};
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::{Json, ToSql, Type};
 use uuid::Uuid;
 
-use super::record::Record;
-
-const TYPES: [Type; 12] = [
-    Type::UUID,
-    Type::TIMESTAMPTZ,
-    Type::VARCHAR,
-    Type::VARCHAR,
-    Type::VARCHAR,
-    Type::VARCHAR,
-    Type::FLOAT8,
-    Type::VARCHAR,
-    Type::VARCHAR,
-    Type::INT4,
-    Type::JSONB,
-    Type::VARCHAR,
-];
+use super::record::{Record, severity};
 
 /// A table, and how rows get into it.
 struct Target {
@@ -129,38 +113,36 @@ fn of(records: &[Record], category: Category) -> impl Iterator<Item = &Record> {
 
 async fn copy_all(transaction: &pg::Transaction<'_>, records: &[Record]) -> Result<(), pg::Error> {
     for target in &TARGETS {
-        if of(records, target.category).next().is_none() {
-            continue;
+        let mut rows = of(records, target.category).map(Record::row).peekable();
+        if rows.peek().is_some() {
+            let statement = transaction.prepare_cached(target.copy).await?;
+            pg::copy::send(transaction, &statement, rows).await?;
         }
-        let alarms = target.category == Category::Alarm;
-        let columns = if alarms { TYPES.len() } else { TYPES.len() - 1 };
-        let statement = transaction.prepare_cached(target.copy).await?;
-        let sink = transaction.copy_in(&statement).await?;
-        let mut writer = pin!(BinaryCopyInWriter::new(sink, &TYPES[..columns]));
-        for record in of(records, target.category) {
-            let envelope = &record.envelope;
-            let (id, node) = (envelope.event_id.uuid(), i32::from(envelope.node_id));
-            let extra = record.extra.as_ref().map(Json);
-            let severity = if alarms { record.severity().as_str() } else { "" };
-            let values: [&(dyn ToSql + Sync); 12] = [
-                &id,
-                &envelope.timestamp,
-                &envelope.asset.plant.as_str(),
-                &envelope.asset.area.as_str(),
-                &envelope.asset.unit.as_str(),
-                &envelope.tag.as_str(),
-                &envelope.value,
-                &envelope.unit,
-                &envelope.quality.as_str(),
-                &node,
-                &extra,
-                &severity,
-            ];
-            writer.as_mut().write(&values[..columns]).await?;
-        }
-        writer.finish().await?;
     }
     Ok(())
+}
+
+/// The row of an event, in the columns of [`Target::copy`].
+pub(super) fn encode(
+    envelope: &Envelope,
+    extra: Option<&serde_json::Value>,
+) -> Result<Row, NotEncoded> {
+    let alarms = envelope.category == Category::Alarm;
+    let columns: [(&(dyn ToSql + Sync), Type); 12] = [
+        (&envelope.event_id.uuid(), Type::UUID),
+        (&envelope.timestamp, Type::TIMESTAMPTZ),
+        (&envelope.asset.plant.as_str(), Type::VARCHAR),
+        (&envelope.asset.area.as_str(), Type::VARCHAR),
+        (&envelope.asset.unit.as_str(), Type::VARCHAR),
+        (&envelope.tag.as_str(), Type::VARCHAR),
+        (&envelope.value, Type::FLOAT8),
+        (&envelope.unit, Type::VARCHAR),
+        (&envelope.quality.as_str(), Type::VARCHAR),
+        (&i32::from(envelope.node_id), Type::INT4),
+        (&extra.map(Json), Type::JSONB),
+        (&severity(envelope).as_str(), Type::VARCHAR),
+    ];
+    Row::encode(if alarms { &columns } else { &columns[..columns.len() - 1] })
 }
 
 async fn insert(

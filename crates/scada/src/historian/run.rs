@@ -4,26 +4,28 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::serve::Listener;
 use bus::Consumer;
+use bus::letterbox::{Desk, Letterbox};
 use bus::rabbitmq::{
     Address, ConsumerOptions, PublisherOptions, RabbitConsumer, RabbitPublisher, declare,
 };
 use jiff::Timestamp;
 use pg::About;
-use tokio::net::TcpListener;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::config::{Bus, Config};
 use super::consume::Work;
+use super::dead_letters::{self, TableLetterbox};
 use super::federation::Remote;
 use super::http::{Http, Service};
 use super::metrics::Metrics;
 use super::progress::Progress;
 use super::topology::topology;
 use super::write::{Writer, announce};
-use super::{alarms, partitions};
+use super::{alarms, partitions, rollup};
 use crate::migration::migrate_historian;
 use crate::outbox::{Dispatcher, Settings, federation_queue};
 
@@ -44,13 +46,8 @@ pub enum Error {
     #[error(transparent)]
     Database(#[from] pg::Error),
     /// The HTTP address cannot be used.
-    #[error("historian.http.listen {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("historian.{0}")]
+    Listen(#[from] api::serve::Error),
     /// Nothing brings messages.
     #[error(
         "historian.bus is inline, which only a process that runs nodes too can use: name a broker"
@@ -79,7 +76,9 @@ type Make = Box<dyn FnMut() -> Option<Box<dyn Consumer>> + Send>;
 impl Historian {
     /// Brings the schema up to date, waiting for the database if need be, and consumes from the configured broker.
     pub async fn start(config: Config) -> Result<Historian, Error> {
-        let (bus, batch, group) = (config.bus.clone(), config.batch, config.group.clone());
+        let (bus, batch) = (config.bus.clone(), config.batch);
+        #[cfg(feature = "kafka")]
+        let group = config.group.clone();
         if matches!(bus, Bus::Inline) {
             return Err(Error::Inline);
         }
@@ -127,30 +126,28 @@ impl Historian {
         partitions::make(&pool).await;
         let metrics = Arc::new(Metrics::new());
         let progress = Arc::new(Progress::new(Instant::now()));
-        let plants = config.federation.as_ref().map(|second| second.plants.clone());
-        let writer = Arc::new(Writer::new(
-            pool.clone(),
-            config.group.clone(),
-            config.rules,
-            plants,
-            Arc::clone(&metrics),
-        ));
+        let writer = Arc::new(Writer::of(&config, pool.clone(), Arc::clone(&metrics)));
         let federation = metrics.counting(|| federation(&config))?;
-        let address = config.listen;
-        let refuse = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refuse)?;
-        let http = listener.local_addr().map_err(refuse)?;
+        let listener = metrics.counting(|| Listener::bind(config.listen, config.tls.as_ref()))?;
+        let http = listener.address();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
+        let letterbox: Arc<dyn Letterbox> = match dead_letters::broker(&config.bus) {
+            Some(broker) => Arc::new(broker),
+            None => Arc::new(TableLetterbox::new(pool.clone(), Arc::clone(&writer))),
+        };
         let service = Http::new(Service {
             tokens: api::tokens::Tokens::new(pool.clone()),
             pool: pool.clone(),
             writer: Arc::clone(&writer),
             metrics: Arc::clone(&metrics),
             progress: Arc::clone(&progress),
+            letters: Desk::new(letterbox, |_| ()),
             config: config.clone(),
         });
-        tasks.spawn(serve(listener, service, stop.clone()));
+        tasks.spawn(listener.serve(service.router(), stop.clone().cancelled_owned(), GOODBYE));
+        let rolling = rollup::run(&config.database, Arc::clone(&metrics), stop.clone())?;
+        tasks.spawn(rolling);
         tasks.spawn(upkeep(pool, config.clone(), Arc::clone(&metrics), stop.clone()));
         tracing::info!(%http, group = config.group, "historian started");
         let stop_grace = config.stop_grace;
@@ -204,8 +201,7 @@ async fn migrate(database: &pg::Options) -> Result<(), pg::Error> {
 fn federation(config: &Config) -> Result<Option<Dispatcher>, Error> {
     let Some(second) = &config.federation else { return Ok(None) };
     let refuse = |words: String| Error::Federation(words);
-    let remote = Remote::new(&second.url, second.token.clone())
-        .map_err(|_| refuse("no HTTP client can be made".to_owned()))?;
+    let remote = Remote::new(&second.url, second.token.clone(), &second.trust).map_err(refuse)?;
     let settings = Settings { batch: 500, ..Settings::new(format!("{}-federation", config.group)) };
     let queue = federation_queue();
     let dispatcher = Dispatcher::start_on(&config.database, &settings, Arc::new(remote), queue);
@@ -306,20 +302,5 @@ async fn upkeep(pool: pg::Pool, config: Config, metrics: Arc<Metrics>, stop: Can
                 }
             }
         }
-    }
-}
-
-async fn serve(listener: TcpListener, http: Http, stop: CancellationToken) {
-    let service = http.router().into_make_service_with_connect_info::<SocketAddr>();
-    let server =
-        axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    tokio::select! {
-        ended = server => if let Err(error) = ended {
-            tracing::error!(%error, "HTTP ended");
-        },
-        () = async {
-            stop.cancelled().await;
-            tokio::time::sleep(GOODBYE).await;
-        } => tracing::warn!("HTTP requests were cut off"),
     }
 }

@@ -10,10 +10,12 @@ use uuid::Uuid;
 
 use super::alarms::state::Rules;
 use super::alarms::{self, Told};
+use super::config::Config;
 use super::federation::{self, Plants};
 use super::metrics::Metrics;
 use super::offsets::Moved;
 use super::record::Record;
+use super::rollup;
 use super::rows::Inserter;
 
 /// What a batch came to.
@@ -46,7 +48,7 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// A writer for a consumer group. `federate` says what a second historian is to get.
+    /// A writer for a consumer group. `federate` says what a second historian is to get. The pool's sessions have the settings [`super::SESSION`].
     pub fn new(
         pool: pg::Pool,
         group: impl Into<String>,
@@ -56,6 +58,12 @@ impl Writer {
     ) -> Writer {
         let inserter = Inserter::default();
         Writer { pool, group: group.into(), rules, federate, inserter, metrics }
+    }
+
+    /// The writer of a historian with this configuration.
+    pub(super) fn of(config: &Config, pool: pg::Pool, metrics: Arc<Metrics>) -> Writer {
+        let plants = config.federation.as_ref().map(|second| second.plants.clone());
+        Writer::new(pool, config.group.clone(), config.rules, plants, metrics)
     }
 
     #[cfg(feature = "kafka")]
@@ -89,7 +97,11 @@ impl Writer {
         };
         let of_alarms: Vec<&Record> =
             new.iter().copied().filter(|record| record.is(Category::Alarm)).collect();
-        let told = alarms::follow(&transaction, &of_alarms, Timestamp::now(), &self.rules).await?;
+        // What is noted goes out with the first statement about alarms, and is not waited for on its own.
+        let (told, ()) = tokio::try_join!(
+            alarms::follow(&transaction, &of_alarms, Timestamp::now(), &self.rules),
+            rollup::note(&transaction, &new),
+        )?;
         if let Some(plants) = self.federate.as_ref().filter(|_| !way.federated) {
             federation::put(&transaction, &new, plants).await?;
         }
@@ -140,7 +152,7 @@ mod tests {
         let read = |event: &event::scada::Envelope| {
             Record::read(&Message::json("t", "k", "id", event.to_json())).unwrap()
         };
-        let mut records: Vec<Record> = made.iter().map(read).collect();
+        let records: Vec<Record> = made.iter().map(read).collect();
         let moves = |offset| {
             let mut moved = Moved::default();
             moved.note(&Position { topic: "t".into(), partition: 4, offset }, None);
@@ -151,10 +163,14 @@ mod tests {
             load(&pool, "g", std::slice::from_ref(&partition)).await.unwrap().remove(&partition)
         };
         // Refused by the database: neither the rows nor the offset.
-        records[1].extra = Some(serde_json::json!({"note": "\0"}));
-        let refused = writer.store_moving(&records, &moves(9), Way::default()).await.unwrap_err();
+        let mut body: serde_json::Value = serde_json::from_str(&made[1].to_json()).unwrap();
+        body["note"] = "\0".into();
+        let mut newer = Message::json("t", "k", "id", body.to_string());
+        newer.headers.insert("schema_version".to_owned(), "1.1.0".to_owned());
+        let mut bad = records.clone();
+        bad[1] = Record::read(&newer).unwrap();
+        let refused = writer.store_moving(&bad, &moves(9), Way::default()).await.unwrap_err();
         assert_eq!((refused.about(), stored().await), (pg::About::Data, None));
-        records[1].extra = None;
         let done = writer.store_moving(&records, &moves(9), Way::default()).await.unwrap();
         assert_eq!((done.new.len(), stored().await), (records.len(), Some(10)));
         // Delivered again to a replica that is behind: nothing goes back.

@@ -9,9 +9,10 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
+use super::counts::InputCounts;
 use super::modbus::ModbusDevice;
 use super::series::{Series, Taken};
-use super::{Connection, Cycle, Device, Endpoint, Lost, Raw};
+use super::{Connection, Cycle, Device, Endpoint, Lost, Seen};
 
 /// Half of the first pause: it is doubled at the first failure already.
 const PAUSE_BASE: Duration = Duration::from_millis(500);
@@ -21,17 +22,19 @@ const PAUSE_JITTER: Duration = Duration::from_secs(1);
 /// Reads a device until `stop`, or until nobody takes the cycles any more.
 pub(super) async fn run(
     connection: Connection,
+    counts: InputCounts,
     sender: mpsc::Sender<Cycle>,
     stop: CancellationToken,
 ) {
     let Connection { name, every, timeout, max_silence, endpoint, points } = connection;
     let series = points.into_iter().map(|point| Series::new(point, max_silence)).collect();
-    let poll = Poll { name, every, series, link: Link::default(), sender };
+    let poll = Poll { name, every, series, link: Link::default(), counts, sender };
     match endpoint {
         Endpoint::Modbus(modbus) => poll.run(ModbusDevice::new(modbus, timeout), &stop).await,
         #[cfg(feature = "opcua")]
         Endpoint::OpcUa(server) => {
-            Box::pin(poll.run(super::opcua::OpcUaDevice::new(server, timeout), &stop)).await;
+            let device = super::opcua::OpcUaDevice::new(server, timeout, every);
+            Box::pin(poll.run(device, &stop)).await;
         }
         // The mapping was refused.
         #[cfg(not(feature = "opcua"))]
@@ -44,6 +47,7 @@ struct Poll {
     every: Duration,
     series: Vec<Series>,
     link: Link,
+    counts: InputCounts,
     sender: mpsc::Sender<Cycle>,
 }
 
@@ -57,8 +61,8 @@ impl Poll {
     async fn read_on(&mut self, device: &mut impl Device) {
         loop {
             let began = Instant::now();
-            let raws = self.read(device).await;
-            let cycle = self.take(&raws, Timestamp::now());
+            let seen = self.read(device).await;
+            let cycle = self.take(&seen, Timestamp::now());
             let has_something = !cycle.envelopes.is_empty() || !cycle.left_out.is_empty();
             if has_something && self.sender.send(cycle).await.is_err() {
                 return;
@@ -69,33 +73,41 @@ impl Poll {
     }
 
     /// What the device says of every tag; when it is away, that of every tag.
-    async fn read(&mut self, device: &mut impl Device) -> Vec<Raw> {
+    async fn read(&mut self, device: &mut impl Device) -> Vec<Seen> {
         if self.link.wakes_at.is_some_and(|at| Instant::now() < at) {
-            return vec![Raw::Unreadable(self.link.trouble.clone()); self.series.len()];
+            return Seen::lost(self.series.len(), &self.link.trouble);
         }
         match self.link.read(device).await {
-            Ok(raws) => {
+            Ok(seen) => {
+                self.counts.read();
                 if self.link.failures > 0 {
                     tracing::info!(connection = self.name, "an input can be read again");
                 }
                 self.link = Link { is_connected: true, ..Link::default() };
-                raws
+                seen
             }
             Err(Lost(trouble)) => {
+                self.counts.failed();
                 device.disconnect().await;
                 if self.link.failures == 0 {
                     tracing::warn!(connection = self.name, trouble, "an input cannot be read");
                 }
-                self.link.fail(trouble.clone());
-                vec![Raw::Unreadable(trouble); self.series.len()]
+                let seen = Seen::lost(self.series.len(), &trouble);
+                self.link.fail(trouble);
+                seen
             }
         }
     }
 
-    fn take(&mut self, raws: &[Raw], now: Timestamp) -> Cycle {
+    fn take(&mut self, seen: &[Seen], now: Timestamp) -> Cycle {
         let mut cycle = Cycle::default();
-        for (series, raw) in self.series.iter_mut().zip(raws) {
-            match series.take(raw, now) {
+        for one in seen {
+            let Some(series) = self.series.get_mut(one.tag) else { continue };
+            let taken = match one.is_new {
+                true => series.take(&one.raw, now),
+                false => series.again(&one.raw, now),
+            };
+            match taken {
                 Taken::Sent(reading) => cycle.envelopes.push(reading),
                 Taken::LeftOut(reading) => cycle.left_out.read(&reading),
                 Taken::Nothing => {}
@@ -116,7 +128,7 @@ struct Link {
 }
 
 impl Link {
-    async fn read(&mut self, device: &mut impl Device) -> Result<Vec<Raw>, Lost> {
+    async fn read(&mut self, device: &mut impl Device) -> Result<Vec<Seen>, Lost> {
         if !self.is_connected {
             device.connect().await?;
             self.is_connected = true;

@@ -1,4 +1,4 @@
-//! Real inputs: Modbus TCP and OPC UA, by a mapping of registers and nodes to tags. docs/spec/scada-inputs.md is the contract.
+//! Real inputs: Modbus over TCP and OPC UA, by a mapping of registers and nodes to tags. docs/spec/scada-inputs.md is the contract.
 //!
 //! Entry points: [`Mapping::load`] reads the file, [`start`] reads the devices until it is stopped, [`Probe`] reads them once for a
 //! person who sets a site up.
@@ -9,6 +9,7 @@
 //! It must not know outbox nor bus. It fails only for a mapping that cannot work; devices may come and go.
 
 mod connection;
+mod counts;
 mod mapping;
 mod modbus;
 #[cfg(feature = "opcua")]
@@ -25,7 +26,8 @@ use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
 pub use mapping::{
-    Connection, Endpoint, Mapping, Modbus, OpcUa, Point, Register, Table, WordOrder, WordType,
+    Connection, Endpoint, Framing, Mapping, Modbus, OpcUa, Point, Register, Security, Table,
+    WordOrder, WordType,
 };
 pub use probe::{Probe, Probed};
 
@@ -50,12 +52,13 @@ pub struct Inputs {
     tasks: JoinSet<()>,
 }
 
-/// Starts to read every device of the mapping, until `stop`.
+/// Starts to read every device of the mapping, until `stop`. It counts with the recorder that is the caller's at this moment.
 pub fn start(mapping: Mapping, stop: &CancellationToken) -> Inputs {
     let (sender, cycles) = mpsc::channel(MAX_WAITING_CYCLES);
     let mut tasks = JoinSet::new();
     for connection in mapping.connections {
-        tasks.spawn(connection::run(connection, sender.clone(), stop.clone()));
+        let counts = counts::InputCounts::new(&connection);
+        tasks.spawn(connection::run(connection, counts, sender.clone(), stop.clone()));
     }
     Inputs { cycles, tasks }
 }
@@ -95,6 +98,63 @@ impl Raw {
     }
 }
 
+/// What a device said of the tag at this place of the mapping.
+#[derive(Debug, Clone, PartialEq)]
+struct Seen {
+    tag: usize,
+    raw: Raw,
+    /// False for one that a subscription has not told of again: it is as it was.
+    is_new: bool,
+}
+
+impl Seen {
+    /// All tags, in the mapping's order.
+    fn all(raws: Vec<Raw>) -> Vec<Seen> {
+        let seen = |(tag, raw)| Seen { tag, raw, is_new: true };
+        raws.into_iter().enumerate().map(seen).collect()
+    }
+
+    /// Every one of `count` tags, for one reason.
+    fn lost(count: usize, trouble: &str) -> Vec<Seen> {
+        Seen::all(vec![Raw::Unreadable(trouble.to_owned()); count])
+    }
+}
+
+/// Why a certificate was not made.
+#[derive(Debug, thiserror::Error)]
+pub enum CertificateError {
+    /// One is there, and servers may trust it.
+    #[error("{0} is there already, and servers may trust it: delete it, or choose another folder")]
+    IsThere(std::path::PathBuf),
+    /// This program cannot.
+    #[error("this build has no OPC UA: build with the feature opcua")]
+    NoOpcUa,
+    /// It failed.
+    #[error("{0}")]
+    Failed(String),
+}
+
+/// Makes the folder that `pki_folder` of an OPC UA input names, with a certificate of our own that signs itself and is valid for
+/// `hosts`, and with no server that is trusted.
+#[cfg(feature = "opcua")]
+pub fn make_certificate(
+    folder: &std::path::Path,
+    hosts: &[String],
+    days: u32,
+) -> Result<(), CertificateError> {
+    opcua::make(folder, hosts, days)
+}
+
+/// Cannot: OPC UA is not in this build.
+#[cfg(not(feature = "opcua"))]
+pub fn make_certificate(
+    _folder: &std::path::Path,
+    _hosts: &[String],
+    _days: u32,
+) -> Result<(), CertificateError> {
+    Err(CertificateError::NoOpcUa)
+}
+
 /// Why a connection cannot go on.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
@@ -121,8 +181,9 @@ async fn within<T>(
 trait Device: Send {
     fn connect(&mut self) -> impl Future<Output = Result<(), Lost>> + Send;
 
-    /// What it says of every tag, in the mapping's order.
-    fn read(&mut self) -> impl Future<Output = Result<Vec<Raw>, Lost>> + Send;
+    /// What it says of every tag: once, several times where a subscription has told of several changes, or not at all while its first
+    /// values are on their way.
+    fn read(&mut self) -> impl Future<Output = Result<Vec<Seen>, Lost>> + Send;
 
     fn disconnect(&mut self) -> impl Future<Output = ()> + Send;
 }

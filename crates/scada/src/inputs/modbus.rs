@@ -1,17 +1,21 @@
-//! Modbus TCP, by tokio-modbus.
+//! Modbus over TCP, in the protocol's own frames or in those of a serial line (RTU), by tokio-modbus.
 
 use std::time::Duration;
 
 use tokio::net::TcpStream;
-use tokio_modbus::client::{Client, Context, tcp};
+use tokio_modbus::client::{Client, Context, rtu, tcp};
 use tokio_modbus::{ExceptionCode, Request, Response, Slave};
 
-use super::{Device, Lost, Modbus, Raw, Register, Table, WordOrder, WordType, within};
+use super::{
+    Device, Framing, Lost, Modbus, Raw, Register, Seen, Table, WordOrder, WordType, within,
+};
 
 /// The most registers of a request, by the protocol.
 const MAX_REGISTERS: u16 = 125;
+/// The most coils or discrete inputs of a request, by the protocol.
+const MAX_BITS: u16 = 2_000;
 
-/// Registers that are read with one request.
+/// Registers, or bits, that are read with one request.
 #[derive(Debug, Clone, PartialEq)]
 struct Block {
     table: Table,
@@ -39,14 +43,23 @@ impl ModbusDevice {
         let request = match block.table {
             Table::Holding => Request::ReadHoldingRegisters(block.first, block.count),
             Table::Input => Request::ReadInputRegisters(block.first, block.count),
+            Table::Coil => Request::ReadCoils(block.first, block.count),
+            Table::Discrete => Request::ReadDiscreteInputs(block.first, block.count),
         };
         // The library's own reading methods assert the number of registers; a device may get it wrong.
         let answer = within(self.timeout, "reading", context.call(request)).await?;
+        let count = usize::from(block.count);
         match answer.map_err(Lost::because)? {
             Ok(Response::ReadHoldingRegisters(words) | Response::ReadInputRegisters(words))
-                if words.len() == usize::from(block.count) =>
+                if words.len() == count =>
             {
                 Ok(Ok(words))
+            }
+            // Bits come in whole bytes; those beyond what was asked are filling.
+            Ok(Response::ReadCoils(bits) | Response::ReadDiscreteInputs(bits))
+                if (count..count + 8).contains(&bits.len()) =>
+            {
+                Ok(Ok(bits.into_iter().take(count).map(u16::from).collect()))
             }
             Ok(_) => Err(Lost::because("the device answered something else than was asked")),
             Err(exception) => Ok(Err(exception)),
@@ -59,12 +72,16 @@ impl Device for ModbusDevice {
         let stream = within(self.timeout, "connecting", TcpStream::connect(&self.device.address));
         let stream = stream.await?.map_err(Lost::because)?;
         stream.set_nodelay(true).map_err(Lost::because)?;
-        self.context = Some(tcp::attach_slave(stream, Slave(self.device.unit_id)));
+        let unit = Slave(self.device.unit_id);
+        self.context = Some(match self.device.framing {
+            Framing::Tcp => tcp::attach_slave(stream, unit),
+            Framing::RtuOverTcp => rtu::attach_slave(stream, unit),
+        });
         self.blocks = blocks(&self.device.registers);
         Ok(())
     }
 
-    async fn read(&mut self) -> Result<Vec<Raw>, Lost> {
+    async fn read(&mut self) -> Result<Vec<Seen>, Lost> {
         let unread = || Raw::Unreadable("was not read".to_owned());
         let mut raws: Vec<Raw> = self.device.registers.iter().map(|_| unread()).collect();
         let mut waiting = std::mem::take(&mut self.blocks);
@@ -94,7 +111,7 @@ impl Device for ModbusDevice {
             }
             self.blocks.push(block);
         }
-        Ok(raws)
+        Ok(Seen::all(raws))
     }
 
     async fn disconnect(&mut self) {
@@ -119,13 +136,23 @@ impl Block {
         let first = u32::from(register.first);
         let end = (first + u32::from(register.word_type.words())).max(next);
         let count = u16::try_from(end - u32::from(self.first)).ok();
-        match count.filter(|count| *count <= MAX_REGISTERS) {
+        match count.filter(|count| *count <= self.table.most()) {
             Some(count) if register.table == self.table && first <= next => {
                 self.count = count;
                 self.members.push(member);
                 true
             }
             _ => false,
+        }
+    }
+}
+
+impl Table {
+    /// The most of a request.
+    fn most(self) -> u16 {
+        match self {
+            Table::Holding | Table::Input => MAX_REGISTERS,
+            Table::Coil | Table::Discrete => MAX_BITS,
         }
     }
 }
@@ -156,7 +183,7 @@ fn number(words: &[u16], register: &Register) -> f64 {
         reason = "as many words were joined as the type has"
     )]
     match register.word_type {
-        WordType::U16 => f64::from(bits as u16),
+        WordType::Bit | WordType::U16 => f64::from(bits as u16),
         WordType::I16 => f64::from((bits as u16).cast_signed()),
         WordType::U32 => f64::from(bits as u32),
         WordType::I32 => f64::from((bits as u32).cast_signed()),
@@ -226,5 +253,8 @@ mod tests {
             (0..200).map(|n| at(Table::Holding, n * 2, WordType::F32)).collect();
         let counts: Vec<u16> = blocks(&many).iter().map(|block| block.count).collect();
         assert_eq!(counts, [124, 124, 124, 28]);
+        let bits: Vec<Register> = (0..2_500).map(|n| at(Table::Coil, n, WordType::Bit)).collect();
+        let counts: Vec<u16> = blocks(&bits).iter().map(|block| block.count).collect();
+        assert_eq!(counts, [2_000, 500]);
     }
 }

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::modbus::ModbusDevice;
 use super::series::Series;
-use super::{Connection, Device, Endpoint, Lost, Mapping, Raw};
+use super::{Connection, Device, Endpoint, Lost, Mapping, Raw, Seen};
 
 /// What a tag was just now.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -61,7 +61,7 @@ impl<D: Device> Open<D> {
         Open { device, is_connected: false }
     }
 
-    async fn read(&mut self) -> Result<Vec<Raw>, Lost> {
+    async fn read(&mut self) -> Result<Vec<Seen>, Lost> {
         let read = async {
             if !self.is_connected {
                 self.device.connect().await?;
@@ -88,7 +88,9 @@ impl Probe {
                 }
                 #[cfg(feature = "opcua")]
                 Endpoint::OpcUa(server) => {
-                    let device = super::opcua::OpcUaDevice::new(server, timeout);
+                    // A person wants to see what is there now, and not what changes.
+                    let server = super::OpcUa { subscribe: None, ..server };
+                    let device = super::opcua::OpcUaDevice::new(server, timeout, connection.every);
                     Some(Probing::OpcUa(Box::new(Open::new(device))))
                 }
                 // The mapping was refused.
@@ -109,11 +111,9 @@ impl Probe {
                 #[cfg(feature = "opcua")]
                 Probing::OpcUa(open) => open.read().await,
             };
-            let raws = read.unwrap_or_else(|Lost(trouble)| {
-                vec![Raw::Unreadable(trouble); connection.points.len()]
-            });
-            let points = raws.into_iter().enumerate();
-            all.extend(points.filter_map(|(index, raw)| probed(connection, index, raw)));
+            let seen =
+                read.unwrap_or_else(|Lost(trouble)| Seen::lost(connection.points.len(), &trouble));
+            all.extend(seen.into_iter().filter_map(|one| probed(connection, one.tag, one.raw)));
         }
         all
     }

@@ -109,11 +109,25 @@ impl Series {
         Taken::Sent(reading)
     }
 
+    /// What a device has not said again, and is as it was: sent when the silence has been long enough, and no reading otherwise. What
+    /// was never sent, or was lost since, is news.
+    pub(super) fn again(&mut self, raw: &Raw, now: Timestamp) -> Taken {
+        let quality = self.reading(raw, now).quality;
+        let is_sent = self
+            .sent
+            .as_ref()
+            .is_some_and(|sent| !self.is_silent(sent, now) && sent.quality == quality);
+        if is_sent { Taken::Nothing } else { self.take(raw, now) }
+    }
+
+    /// A clock that was set back must not silence a tag.
+    fn is_silent(&self, sent: &Sent, now: Timestamp) -> bool {
+        now < sent.at || now.duration_since(sent.at) >= self.max_silence
+    }
+
     fn is_news(&self, reading: &Envelope, source_time: Option<Timestamp>, now: Timestamp) -> bool {
         let Some(sent) = &self.sent else { return true };
-        // A clock that was set back must not silence a tag.
-        let silent = now < sent.at || now.duration_since(sent.at) >= self.max_silence;
-        if silent || reading.quality != sent.quality {
+        if self.is_silent(sent, now) || reading.quality != sent.quality {
             return true;
         }
         if reading.quality == QualityCode::Bad {

@@ -1,6 +1,9 @@
 //! Giving events that were given up another chance, when what was wrong with them has been mended.
 
+use serde_json::json;
 use uuid::Uuid;
+
+use crate::audit::{self, Actor};
 
 /// The most rows of one call.
 pub const MAX_REDRIVEN: i64 = 10_000;
@@ -13,16 +16,23 @@ WHERE id = ANY(ARRAY(
     ORDER BY created_at, id LIMIT $2 FOR UPDATE)) AND status = 'FAILED'
 RETURNING id";
 
-/// Sends `FAILED` events again: these, or all when none are named, at most [`MAX_REDRIVEN`]. Returns which they were.
+/// Sends `FAILED` events again: these, or all when none are named, at most [`MAX_REDRIVEN`]. Returns which they were. The row of
+/// `operator_audit` is in the same transaction, also when there were none.
 pub async fn redrive(
-    client: &tokio_postgres::Client,
+    client: &mut tokio_postgres::Client,
+    actor: &Actor,
     ids: &[Uuid],
 ) -> Result<Vec<Uuid>, pg::Error> {
-    let rows = client.query(REDRIVE, &[&ids, &MAX_REDRIVEN]).await?;
+    let transaction = client.transaction().await?;
+    let rows = transaction.query(REDRIVE, &[&ids, &MAX_REDRIVEN]).await?;
     let redriven: Vec<Uuid> = rows.iter().map(|row| row.get(0)).collect();
+    let parameters = json!({"all": ids.is_empty(), "ids": ids});
+    let changed = i64::try_from(redriven.len()).unwrap_or(i64::MAX);
+    audit::record(&transaction, actor, "producer.redrive", parameters, changed).await?;
     if !redriven.is_empty() {
-        // Dispatchers look by themselves at their next sweep; a nudge makes it at once.
-        client.batch_execute("NOTIFY outbox_events").await?;
+        // Dispatchers look by themselves at their next sweep; a nudge makes it at once. It is given at the commit.
+        transaction.batch_execute("NOTIFY outbox_events").await?;
     }
+    transaction.commit().await?;
     Ok(redriven)
 }

@@ -14,6 +14,7 @@ use crate::analytics::Rules;
 use crate::inputs::Mapping;
 use crate::kafka;
 use crate::outbox::Settings;
+use crate::rabbitmq;
 
 /// The name of the section.
 pub const SECTION: &str = "producer";
@@ -27,7 +28,11 @@ const MAX_RECORD_BYTES: u32 = 16 << 20;
 const CURSOR_EVERY: Duration = Duration::from_secs(1);
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &joined::<{ OWN.len() + kafka::KEYS.len() }>(&[OWN, kafka::KEYS]);
+pub const KEYS: &[Key] = &joined::<{ OWN.len() + api::serve::KEYS.len() + kafka::KEYS.len() }>(&[
+    OWN,
+    &api::serve::KEYS,
+    kafka::KEYS,
+]);
 
 const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "The node's Postgres.")
@@ -218,6 +223,8 @@ pub struct Config {
     pub database: pg::Options,
     /// Where HTTP is served.
     pub listen: SocketAddr,
+    /// What HTTP is served with, when it is not plain.
+    pub tls: Option<api::serve::Tls>,
     /// The nodes.
     pub nodes: Nodes,
     /// The devices that are read, instead of simulated nodes.
@@ -287,6 +294,7 @@ impl Config {
                 ..pg::Options::new(section.get("database.url")?.secret().expose())
             },
             listen: section.listen("http.listen", "http.allow_remote")?,
+            tls: api::serve::Tls::from_section(section)?,
             nodes: nodes(section)?,
             inputs: file("inputs_file")?.map(|path| Mapping::load(&path)).transpose()?,
             rules: file("analytics_file")?.map(|path| Rules::load(&path)).transpose()?,
@@ -355,7 +363,10 @@ fn bus(section: &Section) -> Result<Bus, settings::Error> {
     match section.get("bus")?.text().as_str() {
         "inline" => Ok(Bus::Inline),
         "kafka" => kafka_bus(section),
-        _ => rabbitmq(section),
+        _ => Ok(Bus::RabbitMq {
+            address: rabbitmq::address(section)?,
+            declare: section.get("bus_declare")?.flag()?,
+        }),
     }
 }
 
@@ -367,21 +378,6 @@ fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
 #[cfg(not(feature = "kafka"))]
 fn kafka_bus(section: &Section) -> Result<Bus, settings::Error> {
     Err(section.refuse("bus", "is kafka, which this program was built without"))
-}
-
-fn rabbitmq(section: &Section) -> Result<Bus, settings::Error> {
-    let url = section.find("rabbitmq_url")?.ok_or_else(|| {
-        section.refuse("rabbitmq_url", "is required with producer.bus = \"rabbitmq\"")
-    })?;
-    // The client library's words might repeat a part of the address.
-    let mut address = Address::parse(url.secret().expose()).map_err(|_| {
-        let expected = "expected amqp://user:password@host:port/vhost or amqps://…";
-        section.refuse("rabbitmq_url", format!("is no address of a broker: {expected}"))
-    })?;
-    if let Some(file) = section.find("rabbitmq_ca_file")? {
-        address = address.with_ca_file(file.path());
-    }
-    Ok(Bus::RabbitMq { address, declare: section.get("bus_declare")?.flag()? })
 }
 
 #[cfg(test)]

@@ -13,14 +13,12 @@ use axum::http::{Method, StatusCode};
 use axum::middleware::{Next, from_fn};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
-use tokio::net::TcpListener;
-use tokio_util::sync::CancellationToken;
 
 use super::metrics::Metrics;
 use super::vitals::Vitals;
 
 /// Requests that are under way when the node stops get this long.
-const GOODBYE: Duration = Duration::from_secs(2);
+pub(super) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Every route, and whether it is open without a token. A node has no tokens: what is not open is closed.
 const ROUTES: &[Route] = &[
@@ -38,25 +36,15 @@ pub(super) struct Http {
     pub(super) interval: Duration,
 }
 
-/// Serves until told to stop.
-pub(super) async fn serve(listener: TcpListener, http: Http, stop: CancellationToken) {
-    let router = Router::new()
-        .route("/metrics", get(metrics))
-        .route("/healthz", get(async || "ok\n"))
-        .route("/readyz", get(ready))
-        .layer(from_fn(guard))
-        .with_state(http);
-    let service = router.into_make_service_with_connect_info::<SocketAddr>();
-    let server =
-        axum::serve(listener, service).with_graceful_shutdown(stop.clone().cancelled_owned());
-    tokio::select! {
-        ended = server => if let Err(error) = ended {
-            tracing::error!(%error, "HTTP ended");
-        },
-        () = async {
-            stop.cancelled().await;
-            tokio::time::sleep(GOODBYE).await;
-        } => tracing::warn!("HTTP requests were cut off"),
+impl Http {
+    /// The routes.
+    pub(super) fn router(self) -> Router {
+        Router::new()
+            .route("/metrics", get(metrics))
+            .route("/healthz", get(async || "ok\n"))
+            .route("/readyz", get(ready))
+            .layer(from_fn(guard))
+            .with_state(self)
     }
 }
 

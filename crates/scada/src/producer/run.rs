@@ -4,20 +4,20 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use api::serve::Listener;
 use bus::Publisher;
 use bus::rabbitmq::{Address, PublisherOptions, RabbitPublisher, declare};
 use jiff::Timestamp;
 use lease::Counts;
 use pg::About;
 use spool::Spool;
-use tokio::net::TcpListener;
 use tokio::task::{JoinHandle, JoinSet};
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::config::{Bus, Config};
-use super::http::{Http, serve};
+use super::http::{GOODBYE, Http};
 use super::metrics::Metrics;
 use super::source::Source;
 use super::store::Store;
@@ -47,13 +47,8 @@ pub enum Error {
     #[error("producer.spool.dir: {0}")]
     Spool(#[from] spool::Error),
     /// The HTTP address cannot be used.
-    #[error("producer.http.listen {address}: {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: std::io::Error,
-    },
+    #[error("producer.{0}")]
+    Listen(#[from] api::serve::Error),
     /// A node cannot be simulated.
     #[error("producer.nodes: {0}")]
     Nodes(#[from] event::Invalid),
@@ -132,10 +127,8 @@ impl Producer {
         outlet: Outlet,
     ) -> Result<Producer, Error> {
         let seed = config.nodes.seed.unwrap_or_else(rand::random);
-        let address = config.listen;
-        let refuse = |source| Error::Listen { address, source };
-        let listener = TcpListener::bind(address).await.map_err(refuse)?;
-        let http = listener.local_addr().map_err(refuse)?;
+        let listener = metrics.counting(|| Listener::bind(config.listen, config.tls.as_ref()))?;
+        let http = listener.address();
         let spool = open(config.spool.clone()).await?;
         let vitals = Arc::new(Vitals::new(Instant::now()));
         let store = Arc::new(Store::new(
@@ -159,7 +152,7 @@ impl Producer {
 
         let (stop, stop_rest) = (CancellationToken::new(), CancellationToken::new());
         let source = match config.inputs.clone() {
-            Some(mapping) => Source::Inputs(inputs::start(mapping, &stop)),
+            Some(mapping) => Source::Inputs(metrics.counting(|| inputs::start(mapping, &stop))),
             None => Source::generators(&config.nodes, seed)?,
         };
         // Inputs count what their dead bands leave out, with rules or without.
@@ -174,7 +167,7 @@ impl Producer {
             stalled_after: config.stalled_after,
             interval: config.interval,
         };
-        rest.spawn(serve(listener, page, stop_rest.clone()));
+        rest.spawn(listener.serve(page.router(), stop_rest.clone().cancelled_owned(), GOODBYE));
         let (kept, ending, database) =
             (Arc::clone(&store), stop_rest.clone(), config.database.clone());
         rest.spawn(async move {

@@ -5,28 +5,8 @@ use std::collections::BTreeSet;
 use api::tokens::Role;
 use jiff::{SignedDuration, Timestamp};
 use reqwest::StatusCode;
-use serde_json::Value;
 
-use crate::station::{Station, events, http, message};
-
-struct Viewer {
-    station: Station,
-    token: String,
-}
-
-impl Viewer {
-    async fn new(name: &str) -> Viewer {
-        let station = Station::new(name).await;
-        let token = station.token(Role::Viewer).await;
-        Viewer { station, token }
-    }
-
-    async fn ask(&self, path: &str) -> (StatusCode, Value) {
-        let request = http().get(self.station.url(path)).bearer_auth(&self.token);
-        let answer = request.send().await.unwrap();
-        (answer.status(), answer.json().await.unwrap())
-    }
-}
+use crate::station::{Viewer, events, http, message};
 
 #[tokio::test]
 async fn pages_hold_every_row_once_and_filters_hold() {
@@ -84,10 +64,15 @@ async fn a_series_has_a_bounded_number_of_points_and_keeps_its_spikes() {
     let (status, all) = viewer.ask(&series(0, 5_000, "&points=50")).await;
     assert_eq!(status, StatusCode::OK, "{all}");
     let points = all["points"].as_array().unwrap();
-    assert_eq!((all["raw"].as_bool(), points.len()), (Some(false), 50));
+    // 5,000 seconds are 84 minutes or, begun within one, 85; two minutes each.
+    assert_eq!((all["raw"].as_bool(), &all["bucket_seconds"]), (Some(false), &120.0.into()));
+    assert!((42..=43).contains(&points.len()), "{} points", points.len());
     assert_eq!(points.iter().map(|point| point["count"].as_i64().unwrap()).sum::<i64>(), 5_000);
     let spikes: Vec<_> = points.iter().filter(|point| point["max"] == 119.0).collect();
     assert_eq!((spikes.len(), spikes[0]["min"].as_f64()), (1, Some(50.0)));
+    let (_, short) = viewer.ask(&series(0, 1_000, "&points=50")).await;
+    assert_eq!(short["bucket_seconds"], 20.0);
+    assert_eq!(short["points"].as_array().unwrap().len(), 50);
     let (_, few) = viewer.ask(&series(0, 400, "")).await;
     assert_eq!((few["raw"].as_bool(), few["points"].as_array().unwrap().len()), (Some(true), 400));
     for path in [

@@ -8,7 +8,10 @@ mod consume;
 mod federation;
 #[cfg(feature = "kafka")]
 mod kafka;
+mod letters;
+mod minutes;
 mod offsets;
 mod pipeline;
 mod samples;
 mod station;
+mod tls;

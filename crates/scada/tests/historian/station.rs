@@ -8,9 +8,11 @@ use api::tokens::{NewToken, Role, Tenants};
 use bus::{Message, PublishError, Publisher, inline};
 use event::scada::Envelope;
 use jiff::Timestamp;
+use reqwest::StatusCode;
 use scada::generate::Node;
 use scada::historian::{Config, DeadLetters, GROUP, Historian, bindings};
 use scada::outbox::Headers;
+use serde_json::Value;
 use testkit::Database;
 use uuid::Uuid;
 
@@ -93,6 +95,26 @@ impl Station {
 
     pub(crate) async fn stored(&self) -> BTreeMap<Uuid, f64> {
         stored(&self.client().await).await
+    }
+}
+
+/// A station, and somebody who may look at it.
+pub(crate) struct Viewer {
+    pub(crate) station: Station,
+    pub(crate) token: String,
+}
+
+impl Viewer {
+    pub(crate) async fn new(name: &str) -> Viewer {
+        let station = Station::new(name).await;
+        let token = station.token(Role::Viewer).await;
+        Viewer { station, token }
+    }
+
+    pub(crate) async fn ask(&self, path: &str) -> (StatusCode, Value) {
+        let request = http().get(self.station.url(path)).bearer_auth(&self.token);
+        let answer = request.send().await.unwrap();
+        (answer.status(), answer.json().await.unwrap())
     }
 }
 

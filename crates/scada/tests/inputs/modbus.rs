@@ -3,7 +3,7 @@
 use event::QualityCode::{Bad, Good, Oor};
 use scada::inputs::Probe;
 use tokio_modbus::Slave;
-use tokio_modbus::client::{Context, Writer, tcp};
+use tokio_modbus::client::{Context, Writer, rtu, tcp};
 
 use crate::simulator::{Reading, Simulator, mapping};
 
@@ -105,6 +105,79 @@ async fn values_arrive_scaled_and_the_dead_band_is_kept() {
     reading.until("beyond the range", |reading| reading.is("FLOW_RATE", 121.0, Oor)).await;
     write(&mut writer, 100, &low_first(f32::NAN)).await;
     reading.until("not a number", |reading| reading.is("FLOW_RATE", 121.0, Bad)).await;
+    reading.end().await;
+}
+
+const BITS: &str = r#"
+[[modbus.tag]]
+tag = "PUMP"
+table = "coil"
+register = 5
+[[modbus.tag]]
+tag = "VALVE"
+table = "coil"
+register = 6
+type = "bit"
+scale = 100
+[[modbus.tag]]
+tag = "DOOR"
+table = "discrete"
+register = 3
+[[modbus.tag]]
+tag = "LIGHT"
+table = "discrete"
+register = 15
+[[modbus.tag]]
+tag = "NOWHERE"
+table = "discrete"
+register = 16
+"#;
+
+#[tokio::test]
+async fn coils_and_discrete_inputs_are_one_or_nought() {
+    let simulator = Simulator::start("modbus.py", "").await;
+    let mut writer = writer(&simulator).await;
+    writer.write_single_coil(5, true).await.unwrap().unwrap();
+    let text = format!("{}{BITS}", text(simulator.port));
+    let mut reading = Reading::start(mapping(simulator.folder.path(), &text).unwrap());
+    reading
+        .until("bits beside registers", |reading| {
+            reading.is("PUMP", 1.0, Good)
+                && reading.is("VALVE", 0.0, Good)
+                && reading.is("DOOR", 1.0, Good)
+                && reading.is("LIGHT", 0.0, Good)
+                && reading.is("NOWHERE", 0.0, Bad)
+                && reading.is("PRESSURE", 12.34, Good)
+        })
+        .await;
+    writer.write_multiple_coils(5, &[false, true]).await.unwrap().unwrap();
+    reading
+        .until("switched", |reading| {
+            reading.is("PUMP", 0.0, Good) && reading.is("VALVE", 100.0, Good)
+        })
+        .await;
+    reading.end().await;
+}
+
+#[tokio::test]
+async fn frames_of_a_serial_line_are_read_over_tcp() {
+    let mut simulator = Simulator::start("modbus.py", "rtu").await;
+    let address = ("127.0.0.1", simulator.port);
+    let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+    let mut writer = rtu::attach_slave(stream, Slave(1));
+    write(&mut writer, 100, &low_first(50.5)).await;
+    let framed = text(simulator.port).replace("every =", "framing = \"rtu_over_tcp\"\nevery =");
+    let mut reading = Reading::start(mapping(simulator.folder.path(), &framed).unwrap());
+    let read = |reading: &Reading| {
+        reading.is("FLOW_RATE", 50.5, Good)
+            && reading.is("PRESSURE", 12.34, Good)
+            && reading.is("ABSENT", 0.0, Bad)
+    };
+    reading.until("read", read).await;
+    simulator.kill().await;
+    reading.until("killed: BAD", |reading| reading.is("FLOW_RATE", 50.5, Bad)).await;
+    simulator.restart().await;
+    reading.until("back", |reading| reading.is("FLOW_RATE", 0.0, Good)).await;
     reading.end().await;
 }
 

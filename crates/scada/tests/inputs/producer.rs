@@ -18,10 +18,8 @@ impl Publisher for Everything {
     }
 }
 
-#[tokio::test]
-async fn readings_of_a_device_are_reduced_counted_and_sent() {
-    let simulator = Simulator::start("modbus.py", "").await;
-    let database = testkit::database("scada_inputs_node", "scada_producer", migrate).await.unwrap();
+/// A node that reads the simulator, every 20 ms.
+async fn node(simulator: &Simulator, database: &testkit::Database) -> Producer {
     let path = |name: &str| simulator.folder.path().join(name);
     let device = format!(
         "[node]\nid = 7\nplant = \"PLANT01\"\narea = \"AREA01\"\nunit = \"UNIT_07\"\n\
@@ -48,7 +46,14 @@ async fn readings_of_a_device_are_reduced_counted_and_sent() {
         settings.iter().find(|(key, _)| *key == name).map(|(_, value)| value.clone())
     })
     .unwrap();
-    let producer = Producer::start_with(config, Arc::new(Everything)).await.unwrap();
+    Producer::start_with(config, Arc::new(Everything)).await.unwrap()
+}
+
+#[tokio::test]
+async fn readings_of_a_device_are_reduced_counted_and_sent() {
+    let simulator = Simulator::start("modbus.py", "").await;
+    let database = testkit::database("scada_inputs_node", "scada_producer", migrate).await.unwrap();
+    let producer = node(&simulator, &database).await;
     testkit::eventually(LONG, "many readings, most of them reduced", async || {
         let (readings, _, reduced, derived) = sums(&database).await;
         readings > 50 && reduced > 40 && derived > 2
@@ -67,4 +72,31 @@ async fn readings_of_a_device_are_reduced_counted_and_sent() {
     let pressure = "SELECT count(*) FROM outbox_events WHERE event_type = 'PRESSURE'
         AND (payload->>'value')::float8 = 1234";
     assert_eq!(count(pressure).await, 1, "its dead band has left out the rest");
+}
+
+#[tokio::test]
+async fn a_node_says_of_each_input_how_it_stands() {
+    let mut simulator = Simulator::start("modbus.py", "").await;
+    let database =
+        testkit::database("scada_inputs_stand", "scada_producer", migrate).await.unwrap();
+    let producer = node(&simulator, &database).await;
+    let metrics = Arc::clone(producer.metrics());
+    let value = |name: &str| {
+        let start = format!("holdfast_scada_input_{name}{{input=\"skid\"}} ");
+        let text = metrics.render();
+        let line = text.lines().find_map(|line| line.strip_prefix(&start)).expect(name);
+        line.parse::<f64>().unwrap()
+    };
+    let read = async || value("reads_total") > 20.0 && value("connected") == 1.0;
+    testkit::eventually(LONG, "the input is read", read).await.unwrap();
+    assert_eq!((value("failures_total"), value("every_seconds")), (0.0, 0.02));
+    simulator.kill().await;
+    let away = async || value("connected") == 0.0 && value("failures_total") >= 1.0;
+    testkit::eventually(LONG, "the input is away", away).await.unwrap();
+    let last = value("last_success_timestamp_seconds");
+    assert!(last <= jiff::Timestamp::now().as_duration().as_secs_f64());
+    simulator.restart().await;
+    let back = async || value("connected") == 1.0 && value("last_success_timestamp_seconds") > last;
+    testkit::eventually(LONG, "it is back", back).await.unwrap();
+    producer.stop().await;
 }

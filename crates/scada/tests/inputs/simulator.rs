@@ -35,8 +35,20 @@ fn python() -> PathBuf {
 
 impl Simulator {
     pub(crate) async fn start(script: &'static str, control: &str) -> Simulator {
+        Simulator::start_with(script, control, &[]).await
+    }
+
+    /// The same, with copies of files beside the one that it follows.
+    pub(crate) async fn start_with(
+        script: &'static str,
+        control: &str,
+        files: &[(&str, &Path)],
+    ) -> Simulator {
         let (folder, port) = (TempDir::new().unwrap(), free_port().unwrap());
         std::fs::write(folder.path().join("control"), control).unwrap();
+        for (name, file) in files {
+            std::fs::copy(file, folder.path().join(name)).unwrap();
+        }
         let process = spawn(script, port, folder.path());
         let mut simulator = Simulator { script, port, folder, process };
         simulator.answers().await;
@@ -53,6 +65,7 @@ impl Simulator {
     }
 
     /// What a server that follows a file has from now on.
+    #[cfg(feature = "opcua")]
     pub(crate) fn control(&self, text: &str) {
         let (new, old) = (self.folder.path().join("new"), self.folder.path().join("control"));
         std::fs::write(&new, text).unwrap();

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bus::PublishError;
 use event::scada::Envelope;
+use scada::audit::Actor;
 use scada::outbox::{Pruned, metrics, prune, redrive};
 
 use crate::plant::{Bus, LONG, Plant, cycles};
@@ -140,9 +141,24 @@ async fn an_outage_burns_no_attempt_and_a_refused_event_fails_alone() {
 
     // What was wrong is mended, and an operator says so.
     bus.failures.lock().unwrap().clear();
-    let sent = redrive(&client, &[made[1].event_id.uuid()]).await.unwrap();
+    let mut client = plant.client().await;
+    let actor = Actor::User("ada".to_owned());
+    let sent = redrive(&mut client, &actor, &[made[1].event_id.uuid()]).await.unwrap();
     assert!(sent.is_empty(), "it was sent");
-    assert_eq!(redrive(&client, &[]).await.unwrap(), [made[0].event_id.uuid()]);
+    assert_eq!(redrive(&mut client, &actor, &[]).await.unwrap(), [made[0].event_id.uuid()]);
+    let audit = "SELECT actor, action, parameters, changed FROM operator_audit ORDER BY id";
+    let deeds: Vec<(String, String, serde_json::Value, i64)> = client
+        .query(audit, &[])
+        .await
+        .unwrap()
+        .iter()
+        .map(|row| (row.get(0), row.get(1), row.get(2), row.get(3)))
+        .collect();
+    let deed = |parameters, changed| {
+        ("ada".to_owned(), "producer.redrive".to_owned(), parameters, changed)
+    };
+    let one = serde_json::json!({"all": false, "ids": [made[1].event_id]});
+    assert_eq!(deeds, [deed(one, 0), deed(serde_json::json!({"all": true, "ids": []}), 1)]);
     plant.settled("SENT", i64::try_from(made.len()).unwrap()).await;
     dispatcher.stop().await;
 }

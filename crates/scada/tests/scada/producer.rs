@@ -9,7 +9,7 @@ use event::scada::Envelope;
 use jiff::Timestamp;
 use scada::producer::{Config, Metrics, Producer, Source, status};
 use testkit::rig::Mode;
-use testkit::{Database, eventually};
+use testkit::{Certificates, Database, eventually};
 
 use crate::plant::{Bus, LONG, Plant};
 use crate::wire::Wire;
@@ -26,7 +26,7 @@ fn config(url: &str, spool: &std::path::Path, pairs: &[(&str, &str)]) -> Config 
         ("BUS", "inline"),
         ("NODES", "3"),
         ("SEED", "23"),
-        ("INTERVAL", "20ms"),
+        ("INTERVAL", "50ms"),
         ("REPORT_EVERY", "50ms"),
         ("OUTBOX_POLL_INTERVAL_MS", "20"),
     ];
@@ -291,4 +291,16 @@ async fn what_can_never_work_ends_the_start() {
     let first = start(&config, &bus).await;
     assert!(refused(config.clone()).await.contains("in use"), "a spool has one owner");
     first.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_node_tells_of_itself_is_served_by_tls_only_and_asks_for_certificates() {
+    let mut certificates = Certificates::make().unwrap();
+    let plant = Plant::new("producer_tls").await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = config(plant.database.url(), folder.path(), &certificates.settings());
+    let producer = start(&config, &Arc::new(Bus::default())).await;
+    // A request from this machine may see the metrics, and by TLS alone.
+    certificates.are_asked_for(producer.http(), "/metrics").await.unwrap();
+    producer.stop().await;
 }

@@ -2,8 +2,11 @@
 
 use std::collections::BTreeSet;
 
+use metrics_exporter_prometheus::PrometheusBuilder;
+use scada::inputs::{self, Mapping};
 use scada::outbox::{IN_PROGRESS, STUCK_AFTER, THRESHOLDS};
 use scada::producer::{GAUGES, Metrics};
+use tokio_util::sync::CancellationToken;
 
 /// A rule's expression, how long it must hold, and its severity.
 struct Rule {
@@ -33,9 +36,21 @@ fn rules() -> Vec<Rule> {
     rules
 }
 
-#[test]
-fn every_name_in_the_rules_is_one_that_a_node_shows() {
-    let shown = Metrics::new(50).render();
+/// What a node shows of an input that does not answer.
+fn shown_of_inputs() -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("mapping.toml");
+    let text = "[node]\nid = 7\nplant = \"PLANT01\"\narea = \"AREA01\"\nunit = \"UNIT_07\"\n[[modbus]]\nname = \"skid\"\naddress = \"127.0.0.1:1\"\n[[modbus.tag]]\ntag = \"LEVEL\"\nregister = 1\ntype = \"u16\"\n";
+    std::fs::write(&file, text).unwrap();
+    let recorder = PrometheusBuilder::new().build_recorder();
+    let start = || inputs::start(Mapping::load(&file).unwrap(), &CancellationToken::new());
+    let _inputs = metrics::with_local_recorder(&recorder, start);
+    recorder.handle().render()
+}
+
+#[tokio::test]
+async fn every_name_in_the_rules_is_one_that_a_node_shows() {
+    let shown = Metrics::new(50).render() + &shown_of_inputs();
     let shown: BTreeSet<&str> = shown
         .lines()
         .filter(|line| !line.starts_with('#'))

@@ -1,6 +1,6 @@
 //! The keys, each with its default and what it means.
 
-use settings::{Key, Kind};
+use settings::{Key, Kind, joined};
 
 /// The name of the section.
 pub const SECTION: &str = "schedule";
@@ -11,7 +11,10 @@ const HOUR: u64 = 60 * MINUTE;
 const DAY: u64 = 24 * HOUR;
 
 /// Every key of the section.
-pub const KEYS: &[Key] = &[
+pub const KEYS: &[Key] =
+    &joined::<{ OWN.len() + api::serve::KEYS.len() }>(&[OWN, &api::serve::KEYS]);
+
+const OWN: &[Key] = &[
     Key::new("database.url", Kind::Text, "Postgres.")
         .secret()
         .required()
@@ -143,6 +146,11 @@ pub const KEYS: &[Key] = &[
         "How long a stop waits for sessions and messages under way before it gives them back.",
     )
     .default("10s"),
+    Key::new(
+        "metrics.listen",
+        Kind::HostPort,
+        "Where Prometheus on this machine finds the worker's metrics, such as 127.0.0.1:9481; without it the worker opens no port.",
+    ),
     Key::new("http.listen", Kind::HostPort, "Where intake is served.").default("127.0.0.1:8095"),
     Key::new(
         "http.allow_remote",
@@ -182,6 +190,12 @@ pub const KEYS: &[Key] = &[
         "The largest image.",
     )
     .default("20MiB"),
+    Key::new(
+        "intake.sweep_after",
+        Kind::Duration { min_ms: MINUTE, max_ms: 365 * DAY },
+        "How long after a session's last sign of life its unused places, and what was uploaded there, are removed; longer than intake.presign_ttl.",
+    )
+    .default("24h"),
     Key::new("intake.max_images", Kind::Integer { min: 1, max: 50 }, "The most images of a session.")
         .default("50"),
 ];

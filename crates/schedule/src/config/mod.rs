@@ -33,10 +33,14 @@ pub struct Config {
     pub deliver: Option<deliver::Settings>,
     /// Where intake is served.
     pub listen: SocketAddr,
+    /// What it is served with, when it is not plain.
+    pub tls: Option<api::serve::Tls>,
     /// The object store.
     pub store: Option<Store>,
     /// What intake takes.
     pub limits: Limits,
+    /// Where the worker's metrics are served, if anywhere.
+    pub metrics: Option<SocketAddr>,
 }
 
 /// The object store.
@@ -91,14 +95,26 @@ impl Config {
             extraction: Extraction::from_section(section, bucket)?,
             deliver: deliver(section, &name, stop_grace)?,
             listen: section.listen("http.listen", "http.allow_remote")?,
+            tls: api::serve::Tls::from_section(section)?,
             store,
-            limits: Limits {
-                presign_ttl: section.get("intake.presign_ttl")?.duration()?,
-                max_image_bytes: section.get("intake.max_image_size")?.size()?,
-                max_images: section.get("intake.max_images")?.parse()?,
-            },
+            limits: limits(section)?,
+            metrics: section.find_local("metrics.listen")?,
         })
     }
+}
+
+fn limits(section: &Section) -> Result<Limits, settings::Error> {
+    let limits = Limits {
+        presign_ttl: section.get("intake.presign_ttl")?.duration()?,
+        max_image_bytes: section.get("intake.max_image_size")?.size()?,
+        max_images: section.get("intake.max_images")?.parse()?,
+        sweep_after: section.get("intake.sweep_after")?.duration()?,
+    };
+    if limits.sweep_after <= limits.presign_ttl {
+        let why = "is not longer than intake.presign_ttl: an upload could come after the sweep";
+        return Err(section.refuse("intake.sweep_after", why));
+    }
+    Ok(limits)
 }
 
 fn deliver(
@@ -134,15 +150,9 @@ fn deliver(
         }
         _ => return Ok(None),
     };
-    let ca_pem = match section.find("deliver.ca_file")? {
-        Some(file) => Some(
-            std::fs::read(file.path())
-                .map_err(|error| section.refuse("deliver.ca_file", error.to_string()))?,
-        ),
-        None => None,
-    };
+    let ca_file = section.find("deliver.ca_file")?.map(|value| value.path());
     Ok(Some(deliver::Settings {
-        ca_pem,
+        trust: api::client::Tls { ca_file, client: None },
         timeout: section.get("deliver.timeout")?.duration()?,
         slots: section.get("deliver.slots")?.parse()?,
         lease: section.get("deliver.lease")?.duration()?,
@@ -192,7 +202,7 @@ mod tests {
     fn the_documented_variable_and_the_defaults() {
         let config = load(&[]).unwrap();
         assert_eq!(config.worker.poll, Duration::from_secs(5));
-        assert!(config.deliver.is_none() && config.store.is_none());
+        assert!(config.deliver.is_none() && config.store.is_none() && config.metrics.is_none());
         assert!(config.listen.ip().is_loopback());
         let config = load(&[("WORKER_POLL_SECONDS", "0.5")]).unwrap();
         assert_eq!(config.worker.poll, Duration::from_millis(500));
@@ -224,6 +234,8 @@ mod tests {
                 "deliver.webhook_url",
             ),
             (&[("HOLDFAST_SCHEDULE_HTTP_LISTEN", "0.0.0.0:1")], "http.allow_remote"),
+            (&[("HOLDFAST_SCHEDULE_INTAKE_SWEEP_AFTER", "10m")], "intake.sweep_after"),
+            (&[("HOLDFAST_SCHEDULE_METRICS_LISTEN", "0.0.0.0:1")], "metrics.listen"),
         ] {
             let error = load(pairs).unwrap_err().to_string();
             assert!(error.contains(said) && !error.contains("daffodil"), "{error}");

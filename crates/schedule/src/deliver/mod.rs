@@ -17,9 +17,10 @@ use lease::{Batch, Counts, Down, Handler, Lane, Options, Outcome, Verdict};
 use reqwest::Client;
 
 use answer::Answer;
+pub use api::signature::sign;
 pub use table::{Message, table};
 pub use telegram::Telegram;
-pub use webhook::{Webhook, sign};
+pub use webhook::Webhook;
 
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -44,8 +45,8 @@ pub struct Settings {
     pub name: String,
     /// Where to.
     pub channel: Channel,
-    /// Certificates to trust beside those of the system, as PEM.
-    pub ca_pem: Option<Vec<u8>>,
+    /// Whom to trust.
+    pub trust: api::client::Tls,
     /// How long a request may take.
     pub timeout: Duration,
     /// How often messages are looked for without a nudge.
@@ -74,7 +75,7 @@ impl Settings {
         Settings {
             name: name.into(),
             channel,
-            ca_pem: None,
+            trust: api::client::Tls::default(),
             timeout: Duration::from_secs(10),
             poll: Duration::from_secs(1),
             lease: Duration::from_secs(60),
@@ -100,8 +101,11 @@ pub enum Error {
     /// A setting of the leases, or the database's address.
     #[error(transparent)]
     Lease(#[from] lease::Error),
-    /// The HTTP client cannot be made: the certificates cannot be used.
-    #[error("the certificates to trust cannot be used: {0}")]
+    /// The certificates to trust cannot be used.
+    #[error("deliver.{0}")]
+    Trust(#[from] api::client::Error),
+    /// The HTTP client cannot be made.
+    #[error("no HTTP client can be made: {0}")]
     Client(String),
 }
 
@@ -112,18 +116,11 @@ pub struct Delivery(lease::Worker);
 impl Delivery {
     /// Starts it. Neither the database nor the destination need be there yet.
     pub fn start(database: &pg::Options, settings: &Settings) -> Result<Delivery, Error> {
-        // Several libraries of this process may use TLS; the first choice of a provider holds for all.
-        let _ = rustls::crypto::ring::default_provider().install_default();
-        let mut client = Client::builder()
+        let client = Client::builder()
             .timeout(settings.timeout)
             .connect_timeout(CONNECT_TIMEOUT)
             .redirect(reqwest::redirect::Policy::none());
-        if let Some(pem) = &settings.ca_pem {
-            let wrong = |error: reqwest::Error| Error::Client(error.to_string());
-            for certificate in reqwest::Certificate::from_pem_bundle(pem).map_err(wrong)? {
-                client = client.add_root_certificate(certificate);
-            }
-        }
+        let client = settings.trust.apply(client)?;
         let client = client.build().map_err(|error| Error::Client(error.to_string()))?;
         let database = pg::Options {
             max_connections: settings.slots,

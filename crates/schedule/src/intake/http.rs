@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use api::Refused;
 use api::open::{Open, Route, is_open};
+use api::serve::Listener;
 use api::tokens::{Role, Tenants, Token, Tokens};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Extension, Path, Request, State};
@@ -19,10 +20,9 @@ use axum::routing::{get, post};
 use axum::{Json, Router};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use tokio::net::TcpListener;
 use uuid::Uuid;
 
-use super::{Fault, Intake, Kind, NewImage, docs, show};
+use super::{Fault, Intake, Kind, NewImage, docs, look, show};
 
 /// The largest body: some numbers and a hash, with room.
 const MAX_BODY_BYTES: usize = 16 << 10;
@@ -43,6 +43,9 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/sessions/{id}", Open::Never),
     (Method::POST, "/api/v1/sessions/{id}/images", Open::Never),
     (Method::POST, COMPLETE, Open::Never),
+    (Method::GET, "/api/v1/summary", Open::Never),
+    (Method::GET, "/api/v1/users", Open::Never),
+    (Method::GET, "/api/v1/users/{user_id}/week", Open::Never),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
     (Method::GET, "/api/v1/openapi.json", Open::ToAll),
@@ -50,38 +53,21 @@ pub const ROUTES: &[Route] = &[
 ];
 
 #[derive(Debug, Clone)]
-struct Http {
-    intake: Intake,
+pub(super) struct Http {
+    pub(super) intake: Intake,
     tokens: Arc<Tokens>,
 }
 
-type Answer = Result<Response, Refused>;
+pub(super) type Answer = Result<Response, Refused>;
 type Asker = Extension<Arc<Token>>;
 
 /// Serves until `stop` is done; requests under way may then finish for a while.
-pub async fn serve(
-    listener: TcpListener,
-    intake: Intake,
-    stop: impl Future<Output = ()> + Send + 'static,
-) -> std::io::Result<()> {
+pub async fn serve(listener: Listener, intake: Intake, stop: impl Future<Output = ()>) {
     let tokens = Arc::new(Tokens::new(intake.pool.clone()));
-    let service =
-        router(Http { intake, tokens }).into_make_service_with_connect_info::<SocketAddr>();
-    let (told, hears) = tokio::sync::oneshot::channel::<()>();
-    let stopping = async move {
-        stop.await;
-        drop(told);
-    };
+    let sweeping = intake.clone();
     tokio::select! {
-        served = axum::serve(listener, service).with_graceful_shutdown(stopping).into_future() => served,
-        () = async {
-            // Nothing is ever sent: the other end is dropped at the stop.
-            let _ = hears.await;
-            tokio::time::sleep(GOODBYE).await;
-        } => {
-            tracing::warn!("requests were cut off");
-            Ok(())
-        }
+        () = listener.serve(router(Http { intake, tokens }), stop, GOODBYE) => {}
+        () = sweeping.keep_sweeping() => {}
     }
 }
 
@@ -91,6 +77,9 @@ fn router(http: Http) -> Router {
         .route("/api/v1/sessions/{id}", get(look))
         .route("/api/v1/sessions/{id}/images", post(place))
         .route(COMPLETE, post(complete))
+        .route("/api/v1/summary", get(look::summary))
+        .route("/api/v1/users", get(look::users))
+        .route("/api/v1/users/{user_id}/week", get(look::week))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
         .route("/api/v1/openapi.json", get(docs::document))
@@ -164,7 +153,7 @@ fn refused(fault: Fault) -> Refused {
 }
 
 /// The server's words are for the log; the asker is told to come back.
-fn unavailable(error: &pg::Error) -> Refused {
+pub(super) fn unavailable(error: &pg::Error) -> Refused {
     tracing::warn!(%error, "a request could not be answered");
     Refused::unavailable("unavailable", "the database cannot be asked at the moment")
 }

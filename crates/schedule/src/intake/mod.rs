@@ -10,7 +10,9 @@
 mod docs;
 mod http;
 mod image;
+mod look;
 mod show;
+mod sweep;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,6 +26,7 @@ pub use docs::openapi;
 pub use http::{ROUTES, serve};
 pub use image::{Image, Kind, NewImage, Place};
 pub use show::{Outcome, Session, show};
+pub use sweep::Swept;
 
 /// Objects read at once to check their hash.
 const MAX_READS: usize = 4;
@@ -46,6 +49,8 @@ pub struct Limits {
     pub max_image_bytes: u64,
     /// The most images of a session.
     pub max_images: i32,
+    /// How long after the last that happened to a session that has ended its places are forgotten; longer than an address works.
+    pub sweep_after: Duration,
 }
 
 impl Default for Limits {
@@ -54,6 +59,7 @@ impl Default for Limits {
             presign_ttl: Duration::from_secs(15 * 60),
             max_image_bytes: 20 << 20,
             max_images: i32::try_from(MAX_IMAGES).unwrap_or(i32::MAX),
+            sweep_after: Duration::from_secs(24 * 3600),
         }
     }
 }

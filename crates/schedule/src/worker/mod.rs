@@ -18,6 +18,7 @@ use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::canonical::{self, Day};
+use crate::observation::Observation;
 pub use extract::{Extract, ExtractError, Fixture, Session};
 pub use finalize::finalize;
 pub use reader::{Photographs, Reader, Stored};
@@ -33,8 +34,10 @@ const CONFLICTS: usize = 3;
 /// The most images of a session.
 pub const MAX_IMAGES: usize = 50;
 
-const IMAGES: &str = "SELECT r2_key FROM schedule_ingest.capture_image
-WHERE session_id = $1 ORDER BY sequence LIMIT $2";
+// A session that reads another again has no images of its own.
+const IMAGES: &str = "SELECT r2_key FROM schedule_ingest.capture_image WHERE session_id =
+    coalesce((SELECT replay_of FROM schedule_ingest.capture_session WHERE id = $1), $1)
+ORDER BY sequence LIMIT $2";
 
 /// How a worker works.
 #[derive(Debug, Clone)]
@@ -202,17 +205,8 @@ impl<E: Extract> Process<E> {
         }
         let session = Session { id: claimed.session, user_id: claimed.user_id, images };
         let seen = self.extract.extract(&session).await.map_err(about_extraction)?;
-        if let Some(confidence) = seen.confidence
-            && (confidence.is_nan() || confidence < self.min_confidence)
-        {
-            let message = format!(
-                "the capture could not be read well enough ({:.0} % sure, {:.0} % needed): \
-                 take the picture again, straight, close and in good light",
-                confidence * 100.0,
-                self.min_confidence * 100.0
-            );
-            return Err(refused("low_confidence", message));
-        }
+        believe(&seen, self.min_confidence)
+            .map_err(|message| refused("low_confidence", message))?;
         canonical::canonicalize(&seen)
             .map_err(|error| refused("unreadable_schedule", error.to_string()))
     }
@@ -241,6 +235,19 @@ impl<E: Extract> Process<E> {
                 }
             }
         }
+    }
+}
+
+/// Refuses an observation that is not sure enough, in words for the person who made the capture.
+pub(crate) fn believe(seen: &Observation, min_confidence: f64) -> Result<(), String> {
+    match seen.confidence {
+        Some(confidence) if confidence.is_nan() || confidence < min_confidence => Err(format!(
+            "the capture could not be read well enough ({:.0} % sure, {:.0} % needed): \
+             take the picture again, straight, close and in good light",
+            confidence * 100.0,
+            min_confidence * 100.0
+        )),
+        _ => Ok(()),
     }
 }
 

@@ -20,7 +20,7 @@ FROM schedule_ingest.day_schedule d
 JOIN schedule_ingest.schedule_version v
     ON (v.user_id, v.schedule_date, v.version) = (d.user_id, d.schedule_date, d.current_version)
 WHERE d.user_id = $1 AND d.schedule_date = $2";
-const SNAPSHOT: &str = "SELECT p.snapshot_payload, p.source_session_id, s.opened_seq
+const SNAPSHOT: &str = "SELECT p.snapshot_payload, s.opened_seq
 FROM schedule_ingest.day_snapshot p
 LEFT JOIN schedule_ingest.capture_session s ON s.id = p.source_session_id
 WHERE p.user_id = $1 AND p.schedule_date = $2";
@@ -105,8 +105,8 @@ pub async fn record(
 /// What is known of the day from before.
 struct Before {
     shifts: Vec<Shift>,
-    /// Who saw it, and which in order that session was opened, if it is known.
-    seen: Option<(Option<i64>, Uuid)>,
+    /// Which in order the session was opened that saw it, if it is known.
+    seen: Option<Option<i64>>,
 }
 
 struct Recording<'a> {
@@ -123,8 +123,8 @@ impl Recording<'_> {
             return Ok(Recorded::Fenced);
         }
         let before = self.before().await?;
-        let mine = (Some(self.claimed.opened), *session);
-        if before.seen.is_some_and(|seen| seen.1 != *session && seen > mine) {
+        // A session that reads another again was opened when that one was: among equals the last to come is right.
+        if before.seen.is_some_and(|opened| opened > Some(self.claimed.opened)) {
             return Ok(Recorded::Superseded);
         }
         let current = self.transaction.query_opt(CURRENT, &[user_id, &date]).await?;
@@ -171,7 +171,7 @@ impl Recording<'_> {
         };
         let payload: serde_json::Value = row.try_get("snapshot_payload")?;
         let shifts = serde_json::from_value(payload).map_err(|_| RecordError::Snapshot)?;
-        let seen = Some((row.try_get("opened_seq")?, row.try_get("source_session_id")?));
+        let seen = Some(row.try_get("opened_seq")?);
         Ok(Before { shifts, seen })
     }
 

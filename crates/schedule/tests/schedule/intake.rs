@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use api::tokens::{NewToken, Role, Tenants};
 use objects::Bucket;
 use reqwest::{Client, Method, StatusCode};
-use schedule::intake::{Intake, Limits, serve};
+use schedule::intake::{Intake, Limits, Swept, serve};
 use schedule::worker::{Photographs, Reader, Stored, Worker, finalize};
 use serde_json::{Value, json};
 use testkit::EmbeddedStore;
@@ -18,32 +18,39 @@ const PICTURE: &[u8] = b"no picture, but bytes";
 const DAY: &str =
     r#"{"schedule_date": "2026-11-16", "entries": [{"start": "8-16", "title": "Nurse"}]}"#;
 
-struct Gate {
-    site: Site,
-    store: EmbeddedStore,
-    address: SocketAddr,
+pub(crate) struct Gate {
+    pub(crate) site: Site,
+    pub(crate) store: EmbeddedStore,
+    intake: Intake,
+    pub(crate) address: SocketAddr,
     client: Client,
     sender: String,
-    viewer: String,
+    pub(crate) viewer: String,
 }
 
 impl Gate {
-    async fn open(name: &str) -> Gate {
+    pub(crate) async fn open(name: &str) -> Gate {
+        Gate::with(name, None).await
+    }
+
+    pub(crate) async fn with(name: &str, tls: Option<&api::serve::Tls>) -> Gate {
         let site = Site::new(name).await;
         let store = EmbeddedStore::start().await.unwrap();
         Bucket::new(store.address()).unwrap().ensure().await.unwrap();
         let pool = pg::Pool::new(&site.address).unwrap();
         let limits = Limits { max_image_bytes: 1_000, max_images: 3, ..Limits::default() };
         let intake = Intake::new(pool, store.address(), store.address(), limits).unwrap();
-        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
+        let gate = intake.clone();
+        let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+        let listener = api::serve::Listener::bind(anywhere, tls).unwrap();
+        let address = listener.address();
         tokio::spawn(serve(listener, intake, std::future::pending()));
         let sender = token(&site, Role::Edge, Tenants::All).await;
         let viewer = token(&site, Role::Viewer, Tenants::All).await;
-        Gate { site, store, address, client: Client::new(), sender, viewer }
+        Gate { site, store, intake: gate, address, client: Client::new(), sender, viewer }
     }
 
-    async fn ask(
+    pub(crate) async fn ask(
         &self,
         method: Method,
         path: &str,
@@ -103,7 +110,7 @@ fn picture(sequence: i32) -> Value {
     json!({"sequence": sequence, "mime_type": "image/png", "size_bytes": PICTURE.len()})
 }
 
-fn code(answer: &(StatusCode, Value)) -> (u16, &str) {
+pub(crate) fn code(answer: &(StatusCode, Value)) -> (u16, &str) {
     (answer.0.as_u16(), answer.1["error"]["code"].as_str().unwrap_or_default())
 }
 
@@ -269,5 +276,52 @@ async fn a_place_makes_a_session_collect_again_until_a_worker_has_it() {
     let late = gate.post(&format!("{images}/1/complete"), json!({})).await;
     assert_eq!(code(&late), (409, "session_ended"));
     assert_eq!(gate.show(&session).await["images"], json!([]));
+    gate.store.stop().await.unwrap();
+}
+
+#[tokio::test]
+async fn places_that_were_never_used_are_swept_and_images_stay() {
+    let gate = Gate::open("intake_sweep").await;
+    let bucket = Bucket::new(gate.store.address()).unwrap();
+    let (over, open) = (gate.session().await, gate.session().await);
+    let mut keys = Vec::new();
+    for session in [&over, &open] {
+        let images = format!("/api/v1/sessions/{session}/images");
+        for sequence in 1..=3 {
+            let (_, place) = gate.post(&images, picture(sequence)).await;
+            // The second of each is uploaded and never completed, the third not even uploaded.
+            if sequence < 3 {
+                assert!(gate.put(&place, PICTURE).await.is_success());
+            }
+            keys.push(place["r2_key"].as_str().unwrap().to_owned());
+        }
+        let (status, _) = gate.post(&format!("{images}/1/complete"), json!({})).await;
+        assert_eq!(status, StatusCode::OK);
+    }
+    let ends = "UPDATE schedule_ingest.capture_session SET state = 'failed', error = 'a test' WHERE id = $1";
+    gate.site.on(over.parse().unwrap(), ends).await.unwrap();
+    assert_eq!(gate.intake.sweep().await.unwrap(), Swept::default(), "it is too soon");
+    // A day goes by.
+    gate.site
+        .run(
+            "SET session_replication_role = replica;
+             UPDATE schedule_ingest.capture_session SET active_at = active_at - interval '25 h';
+             SET session_replication_role = origin",
+        )
+        .await
+        .unwrap();
+    assert_eq!(gate.intake.sweep().await.unwrap(), Swept { places: 3, unused: 2 });
+    assert_eq!(gate.intake.sweep().await.unwrap(), Swept::default());
+    let mut there = Vec::new();
+    for key in &keys {
+        there.push(bucket.head(key).await.is_ok());
+    }
+    assert_eq!(there, [true, false, false, true, true, false], "what is open, and images, stay");
+    assert_eq!(gate.site.number("SELECT count(*) FROM schedule_ingest.capture_upload").await, 3);
+    assert_eq!(gate.show(&over).await["awaited"], json!([]));
+    // Completing what is swept is what it was: an image that is there, or a session that has ended.
+    let complete = |sequence| format!("/api/v1/sessions/{over}/images/{sequence}/complete");
+    assert_eq!(gate.post(&complete(1), json!({})).await.0, StatusCode::OK);
+    assert_eq!(code(&gate.post(&complete(2), json!({})).await), (404, "not_found"));
     gate.store.stop().await.unwrap();
 }

@@ -10,7 +10,7 @@ pub(crate) struct Site {
     pub(crate) address: pg::Options,
     pub(crate) client: Client,
     // Dropped last: it takes the database along.
-    _database: testkit::Database,
+    database: testkit::Database,
 }
 
 impl Site {
@@ -22,7 +22,7 @@ impl Site {
         .unwrap();
         let address = pg::Options::new(database.url());
         let client = database.connect().await.unwrap();
-        Site { address, client, _database: database }
+        Site { address, client, database }
     }
 
     /// Opens a session as a backend does, with the documented columns alone.
@@ -40,6 +40,11 @@ impl Site {
             VALUES ($1, $2, $3, $4, now())";
         let sent = self.client.execute(insert, &[&Uuid::now_v7(), &session, &sequence, &key]).await;
         sent.map(|_| ()).map_err(|error| code(&error))
+    }
+
+    /// One more connection.
+    pub(crate) async fn another(&self) -> Client {
+        self.database.connect().await.unwrap()
     }
 
     /// State and error.

@@ -1,42 +1,51 @@
 //! Copies: work that is claimed, leased, fenced and tried again, in the columns of `media_object`.
 //!
 //! Promises: an object is `copied` only after the store has answered for it, with its size and
-//! SHA-256 in its row. A store that is away costs no attempt. A copier that dies leaves a lease that
+//! SHA-256 in its row. No more objects are copied, and held in memory, at once than is configured. A
+//! store that is away costs no attempt. A copier that dies leaves a lease that
 //! expires, which counts one. Whoever lost its lease changes nothing. An object is read only under
 //! its own tenant's prefix, so that an event cannot name another tenant's image.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
+use futures_util::stream::FuturesUnordered;
 use objects::{About, Bucket};
+use rand::RngExt as _;
 use sha2::{Digest as _, Sha256};
+use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Stores;
 use crate::consume::MEDIA_STORE;
-use crate::consume::hold::wait;
 
 /// The largest object that is copied; it is held in memory.
 const MAX_OBJECT_BYTES: u64 = 64 << 20;
-/// Objects claimed at once; they are copied one after the other.
-const CLAIMED: i64 = 8;
-/// Longer than that many objects may take, each read and written.
-const LEASE_SECONDS: f64 = 2_400.0;
+/// Objects copied at once, unless something else is configured.
+pub(in crate::consume) const DEFAULT_COPIES: usize = 4;
+/// Longer than an object may take that is read, written and read again.
+const LEASE_SECONDS: f64 = 900.0;
 /// Attempts before an object is given up; the site may be slow to upload it.
 const MAX_ATTEMPTS: i32 = 10;
 /// The longest pause between two attempts.
 const LONGEST_SECONDS: f64 = 3_600.0;
+/// The longest pause while a store or the database is away.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
-/// An expired lease is an attempt: the object may be what ended its copier.
-const CLAIM: &str = "UPDATE media_object t SET copy_status = 'copying', copy_lease_token = $1,
-         copy_lease_until = clock_timestamp() + make_interval(secs => $2),
+/// An expired lease is an attempt: the object may be what ended its copier. Every object has a lease of its own.
+const CLAIM: &str = "UPDATE media_object t SET copy_status = 'copying',
+         copy_lease_token = gen_random_uuid(),
+         copy_lease_until = clock_timestamp() + make_interval(secs => $1),
          copy_attempts = t.copy_attempts + (k.copy_status = 'copying')::int
      FROM (SELECT tenant_id, media_id, copy_status FROM media_object
            WHERE (copy_status = 'pending' AND copy_next_at <= clock_timestamp())
               OR (copy_status = 'copying' AND copy_lease_until < clock_timestamp())
-           ORDER BY copy_next_at LIMIT $3 FOR UPDATE SKIP LOCKED) k
+           ORDER BY copy_next_at LIMIT $2 FOR UPDATE SKIP LOCKED) k
      WHERE t.tenant_id = k.tenant_id AND t.media_id = k.media_id
-     RETURNING t.tenant_id, t.media_id, t.path, t.mime_type, t.size_bytes, t.copy_attempts";
+     RETURNING t.tenant_id, t.media_id, t.path, t.mime_type, t.size_bytes, t.copy_attempts,
+         t.copy_lease_token";
 
 const COPIED: &str =
     "UPDATE media_object SET copy_status = 'copied', copied_at = clock_timestamp(),
@@ -47,6 +56,7 @@ const COPIED: &str =
 /// After the last attempt the row is `failed`, until an operator sets it back.
 const FAILED: &str = "UPDATE media_object SET
          copy_status = CASE WHEN copy_attempts + 1 >= $6 THEN 'failed' ELSE 'pending' END,
+         copy_failed_at = CASE WHEN copy_attempts + 1 >= $6 THEN clock_timestamp() END,
          copy_attempts = copy_attempts + 1,
          copy_next_at = clock_timestamp()
              + make_interval(secs => least($7, 5 * 2 ^ least(copy_attempts, 20))),
@@ -55,7 +65,7 @@ const FAILED: &str = "UPDATE media_object SET
      WHERE tenant_id = $1 AND media_id = $2 AND copy_lease_token = $3";
 
 const RELEASE: &str = "UPDATE media_object SET copy_status = 'pending', copy_lease_token = NULL,
-         copy_lease_until = NULL WHERE copy_lease_token = $1";
+         copy_lease_until = NULL WHERE copy_lease_token = ANY ($1)";
 
 /// Why an object was not copied.
 #[derive(Debug)]
@@ -93,106 +103,167 @@ struct Claimed {
     mime: String,
     size: u64,
     attempts: i32,
+    token: Uuid,
 }
 
-/// Copies until told to stop.
+/// Copies until told to stop: as many objects at once as it is told, and looks every `poll` when there was none.
 pub(super) async fn run(
     pool: &pg::Pool,
     stores: &Stores,
-    poll: Duration,
+    (copies, poll): (usize, Duration),
     stop: &CancellationToken,
 ) {
     let made =
         Bucket::new(&stores.source).and_then(|source| Ok((source, Bucket::new(&stores.store)?)));
-    let (source, store) = match made {
-        Ok(both) => both,
+    let copier = match made {
+        Ok((source, store)) => Copier { pool, source, store },
         Err(error) => {
             tracing::error!(service = MEDIA_STORE, %error, "objects cannot be copied");
             return;
         }
     };
-    let mut pause = poll;
+    let mut under_way = FuturesUnordered::new();
+    let mut held = BTreeSet::new();
+    let (mut pause, mut next) = (poll, Instant::now());
     while !stop.is_cancelled() {
-        let token = Uuid::new_v4();
-        let done = tokio::select! {
-            // What is claimed is given back below.
-            () = stop.cancelled() => Ok(Turn::Away),
-            done = turn(pool, &source, &store, token) => done,
-        };
-        match done {
-            Ok(Turn::Copied) => pause = poll,
-            Ok(Turn::Nothing) => {
-                pause = poll;
-                tokio::select! {
-                    () = stop.cancelled() => {}
-                    () = tokio::time::sleep(poll) => {}
+        let room = copies.saturating_sub(under_way.len());
+        if room > 0 && next <= Instant::now() {
+            match copier.claim(room).await {
+                Ok(claimed) => {
+                    if claimed.len() < room {
+                        next = Instant::now() + poll;
+                    }
+                    held.extend(claimed.iter().map(|one| one.token));
+                    under_way.extend(claimed.into_iter().map(|one| copier.one(one)));
                 }
-            }
-            Ok(Turn::Away) | Err(_) => {
-                if let Err(error) = &done {
+                Err(error) => {
                     tracing::warn!(service = MEDIA_STORE, %error, "copies wait for the database");
+                    next = later(&mut pause);
                 }
-                // Should this fail too, the lease expires.
-                if let Ok(client) = pool.get().await {
-                    let _ = client.execute(RELEASE, &[&token]).await;
-                }
-                let _ = wait(&mut pause, stop).await;
             }
         }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            Some((token, ended)) = under_way.next(), if !under_way.is_empty() => {
+                held.remove(&token);
+                match ended {
+                    Ended::Settled => pause = poll,
+                    // Those that were under way with it meet the same outage: it lengthens the pause once.
+                    Ended::Away if next <= Instant::now() + poll => next = later(&mut pause),
+                    Ended::Away => {}
+                }
+            }
+            () = tokio::time::sleep_until(next), if under_way.len() < copies => {}
+        }
     }
+    drop(under_way);
+    copier.release(held.into_iter().collect()).await;
 }
 
-enum Turn {
-    Copied,
-    Nothing,
+/// When to claim again: later each time, spread so that replicas do not come back all at once.
+fn later(pause: &mut Duration) -> Instant {
+    let spread = pause.mul_f64(rand::rng().random_range(0.75..1.25));
+    *pause = (*pause * 2).min(LONGEST_PAUSE);
+    Instant::now() + spread
+}
+
+enum Ended {
+    /// Copied, or found fault with.
+    Settled,
+    /// A store or the database is away.
     Away,
 }
 
-async fn turn(
-    pool: &pg::Pool,
-    source: &Bucket,
-    store: &Bucket,
-    token: Uuid,
-) -> Result<Turn, pg::Error> {
-    let client = pool.get().await?;
-    let rows = client.query(CLAIM, &[&token, &LEASE_SECONDS, &CLAIMED]).await?;
-    drop(client);
-    if rows.is_empty() {
-        return Ok(Turn::Nothing);
+struct Copier<'a> {
+    pool: &'a pg::Pool,
+    source: Bucket,
+    store: Bucket,
+}
+
+impl Copier<'_> {
+    async fn claim(&self, room: usize) -> Result<Vec<Claimed>, pg::Error> {
+        let limit = i64::try_from(room).unwrap_or(i64::MAX);
+        let rows = self.pool.get().await?.query(CLAIM, &[&LEASE_SECONDS, &limit]).await?;
+        let each = rows.iter().map(|row| {
+            Ok(Claimed {
+                tenant: row.try_get(0)?,
+                media: row.try_get(1)?,
+                path: row.try_get(2)?,
+                mime: row.try_get(3)?,
+                size: u64::try_from(row.try_get::<_, i64>(4)?).unwrap_or_default(),
+                attempts: row.try_get(5)?,
+                token: row.try_get(6)?,
+            })
+        });
+        each.collect()
     }
-    for row in &rows {
-        let claimed = Claimed {
-            tenant: row.get(0),
-            media: row.get(1),
-            path: row.get(2),
-            mime: row.get(3),
-            size: u64::try_from(row.get::<_, i64>(4)).unwrap_or_default(),
-            attempts: row.get(5),
-        };
-        let copied = copy(source, store, &claimed).await;
-        let (tenant, media) = (&claimed.tenant, &claimed.media);
-        let client = pool.get().await?;
-        let changed = match copied {
-            Ok(hash) => client.execute(COPIED, &[tenant, media, &token, &&hash[..]]).await?,
-            Err(Error::Object { code, message }) => {
-                tracing::warn!(
-                    service = MEDIA_STORE, media_id = %media, code, attempts = claimed.attempts + 1,
-                    "an object could not be copied"
-                );
-                let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
-                    [tenant, media, &token, &code, &message, &MAX_ATTEMPTS, &LONGEST_SECONDS];
-                client.execute(FAILED, &values).await?
-            }
-            Err(Error::Away(why)) => {
-                tracing::warn!(service = MEDIA_STORE, why, "copies wait for the object store");
-                return Ok(Turn::Away);
-            }
-        };
-        if changed == 0 {
-            tracing::warn!(service = MEDIA_STORE, media_id = %media, "a copier lost its lease");
+
+    /// Gives back what is not copied. Should this fail too, the leases expire.
+    async fn release(&self, tokens: Vec<Uuid>) {
+        if !tokens.is_empty()
+            && let Ok(client) = self.pool.get().await
+        {
+            let _ = client.execute(RELEASE, &[&tokens]).await;
         }
     }
-    Ok(Turn::Copied)
+
+    /// Copies one object, or gives it back.
+    async fn one(&self, claimed: Claimed) -> (Uuid, Ended) {
+        let copied = copy(&self.source, &self.store, &claimed).await;
+        let ended = match copied {
+            Err(Error::Away(why)) => {
+                tracing::warn!(service = MEDIA_STORE, why, "copies wait for the object store");
+                Ended::Away
+            }
+            Ok(hash) => self.settle(&claimed, Ok(hash)).await,
+            Err(Error::Object { code, message }) => {
+                self.settle(&claimed, Err((code, message))).await
+            }
+        };
+        if let Ended::Away = ended {
+            self.release(vec![claimed.token]).await;
+        }
+        (claimed.token, ended)
+    }
+
+    /// Writes what became of an object: its hash, or what is wrong with it.
+    async fn settle(
+        &self,
+        claimed: &Claimed,
+        outcome: Result<[u8; 32], (&'static str, String)>,
+    ) -> Ended {
+        let (tenant, media, token) = (&claimed.tenant, &claimed.media, &claimed.token);
+        let written = async {
+            let client = self.pool.get().await?;
+            Ok::<_, pg::Error>(match &outcome {
+                Ok(hash) => client.execute(COPIED, &[tenant, media, token, &&hash[..]]).await?,
+                Err((code, message)) => {
+                    let values: [&(dyn tokio_postgres::types::ToSql + Sync); 7] =
+                        [tenant, media, token, code, message, &MAX_ATTEMPTS, &LONGEST_SECONDS];
+                    client.execute(FAILED, &values).await?
+                }
+            })
+        };
+        let written = written.await;
+        if let Err((code, _)) = &outcome {
+            let attempts = claimed.attempts + 1;
+            tracing::warn!(
+                service = MEDIA_STORE, media_id = %media, code, attempts,
+                "an object could not be copied"
+            );
+        }
+        match written {
+            Ok(0) => {
+                tracing::warn!(service = MEDIA_STORE, media_id = %media, "a copier lost its lease");
+                Ended::Settled
+            }
+            Ok(_) => Ended::Settled,
+            Err(error) => {
+                tracing::warn!(service = MEDIA_STORE, %error, "copies wait for the database");
+                Ended::Away
+            }
+        }
+    }
 }
 
 /// Copies one object and returns its SHA-256.

@@ -11,7 +11,9 @@ use tokio_util::sync::CancellationToken;
 use super::event::Event;
 use super::hold::{self, Store};
 use super::{MEDIA_STORE, Options};
+use crate::copies;
 
+pub(super) use copy::DEFAULT_COPIES;
 pub use stores::Stores;
 
 struct Media {
@@ -39,8 +41,10 @@ pub(super) async fn run(
 ) {
     let store = Media { pool: pool.clone() };
     let copying = async {
-        if let Some(stores) = &options.stores {
-            copy::run(&pool, stores, options.poll, &stop).await;
+        if declare(&pool, options.stores.is_some(), options.poll, &stop).await.is_some()
+            && let Some(stores) = &options.stores
+        {
+            copy::run(&pool, stores, (options.copies, options.poll), &stop).await;
         }
     };
     let consuming = async {
@@ -48,4 +52,18 @@ pub(super) async fn run(
         stop.cancel();
     };
     tokio::join!(consuming, copying);
+}
+
+/// Says whether copies are made, before the first: sites ask. `None` when told to stop.
+async fn declare(
+    pool: &pg::Pool,
+    copies: bool,
+    mut pause: std::time::Duration,
+    stop: &CancellationToken,
+) -> Option<()> {
+    while let Err(error) = copies::declare(pool, copies).await {
+        tracing::warn!(service = MEDIA_STORE, %error, "copies wait for the database");
+        hold::wait(&mut pause, stop).await?;
+    }
+    Some(())
 }

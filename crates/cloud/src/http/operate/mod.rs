@@ -3,15 +3,16 @@
 //! Promises: a token sees its tenants only; what changes something needs the role operator or admin and is recorded in `operator_audit`; bodies of
 //! messages are never shown. docs/spec/cloud-api.md lists the routes.
 
+mod copies;
+mod letters;
 mod tally;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use api::tokens::{Role, Tenants, Token};
 use axum::body::{Body, to_bytes};
-use axum::extract::{Path, State};
-use axum::http::StatusCode;
-use axum::response::{IntoResponse, Response};
+use axum::extract::State;
 use axum::routing::{get, post};
 use axum::{Extension, Json, Router};
 use event::id::{EventId, TenantId};
@@ -21,17 +22,16 @@ use uuid::Uuid;
 
 use super::Http;
 use super::refused::Refused;
-use crate::dead_letters::audit::{self, Actor, Deed, Outcome};
-use crate::dead_letters::{self, Wanted};
+use crate::dead_letters::audit::Actor;
 use crate::relay::{self, MAX_REDRIVE, Selection};
+use tally::BusDead;
 
 /// The largest body: a thousand ids, with room.
 const MAX_BODY_BYTES: usize = 256 << 10;
 /// The most ids that one call names.
 const MAX_IDS: usize = 1_000;
-/// Letters a second that are replayed unless something else is asked for, and at most.
-const PER_SECOND: u32 = 100;
-const MAX_PER_SECOND: u32 = 10_000;
+/// How old the number of a broker's dead letters may get in the summary.
+const LOOK_EVERY: Duration = Duration::from_secs(300);
 
 /// This part of the OpenAPI document: `paths` and `components.schemas`.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");
@@ -41,13 +41,13 @@ type Answer = Result<Json<Value>, Refused>;
 
 /// Adds the routes.
 pub(super) fn routes(router: Router<Http>) -> Router<Http> {
-    router
+    copies::routes(router)
         .route("/api/v1/summary", get(summary))
         .route("/api/v1/relay/dead-letters", get(relay_dead_letters))
         .route("/api/v1/relay/redrive", post(redrive))
-        .route("/api/v1/dead-letters", get(bus_dead_letters))
-        .route("/api/v1/dead-letters/replay", post(replay))
-        .route("/api/v1/dead-letters/replays/{id}", get(replay_left))
+        .route("/api/v1/dead-letters", get(letters::list))
+        .route("/api/v1/dead-letters/replay", post(letters::replay))
+        .route("/api/v1/dead-letters/replays/{id}", get(letters::progress))
 }
 
 fn may_look(token: &Token) -> Result<(), Refused> {
@@ -75,26 +75,26 @@ fn unavailable(error: pg::Error) -> Refused {
 async fn summary(State(http): State<Http>, Extension(token): Asker) -> Answer {
     may_look(&token)?;
     let client = http.service.pool.get().await.map_err(unavailable)?;
-    let tenants = tally::tenants(&client, &token.tenants).await.map_err(unavailable)?;
+    let desk = http.service.letters.as_ref();
+    let looked = desk.and_then(|desk| {
+        desk.refresh(LOOK_EVERY);
+        desk.last()
+    });
+    let bus_dead = match (desk, &looked) {
+        (None, _) => BusDead::Rows,
+        (Some(_), Some(look)) => BusDead::Looked(look),
+        (Some(_), None) => BusDead::Unknown,
+    };
+    let tenants = tally::tenants(&client, &token.tenants, bus_dead).await.map_err(unavailable)?;
+    let counted = !matches!(bus_dead, BusDead::Unknown);
     let bus = http.service.bus;
-    Ok(Json(json!({"tenants": tenants, "bus": bus, "bus_dead_letters": bus == INLINE})))
+    Ok(Json(json!({"tenants": tenants, "bus": bus, "bus_dead_letters": counted})))
 }
-
-/// The bus whose dead letters are in the database.
-pub(crate) const INLINE: &str = "inline";
 
 async fn relay_dead_letters(State(http): State<Http>, Extension(token): Asker) -> Answer {
     may_look(&token)?;
     let client = http.service.pool.get().await.map_err(unavailable)?;
     let groups = tally::relay_groups(&client, &token.tenants).await.map_err(unavailable)?;
-    Ok(Json(json!({"groups": groups})))
-}
-
-async fn bus_dead_letters(State(http): State<Http>, Extension(token): Asker) -> Answer {
-    may_look(&token)?;
-    http.keeps_dead_letters()?;
-    let client = http.service.pool.get().await.map_err(unavailable)?;
-    let groups = tally::bus_groups(&client, &token.tenants).await.map_err(unavailable)?;
     Ok(Json(json!({"groups": groups})))
 }
 
@@ -185,83 +185,4 @@ async fn redrive(State(http): State<Http>, Extension(token): Asker, body: Body) 
     let done = done.map_err(unavailable)?;
     let by_cause = meant.by_cause(done.matched);
     Ok(Json(json!({"matched": done.matched, "changed": done.changed, "by_cause": by_cause})))
-}
-
-async fn replay(State(http): State<Http>, Extension(token): Asker, body: Body) -> Answer {
-    let meant = Meant::read(&token, body).await?;
-    http.keeps_dead_letters()?;
-    let per_second = meant.per_second.unwrap_or(PER_SECOND);
-    if !(1..=MAX_PER_SECOND).contains(&per_second) {
-        let message = format!("per_second must be from 1 to {MAX_PER_SECOND}");
-        return Err(Refused::malformed(Some("per_second"), message));
-    }
-    let wanted = Wanted {
-        message_ids: (!meant.ids.is_empty()).then(|| meant.ids.clone()),
-        cause_code: meant.reason.clone(),
-        tenant: meant.tenant(),
-        ..Wanted::default()
-    };
-    let client = http.service.pool.get().await.map_err(unavailable)?;
-    let limit = meant.limit() as usize;
-    let parameters = json!({
-        "cause": meant.reason, "tenant": meant.tenant_id, "id": meant.ids, "limit": limit,
-        "per_second": per_second, "bus": INLINE,
-    });
-    let actor = Actor::Token(token.id);
-    let deed = Deed { actor: &actor, action: "dlq.replay", parameters, dry_run: meant.dry_run };
-    let audit_id = audit::begin(&client, &deed).await.map_err(unavailable)?;
-    let done = async {
-        let matched = dead_letters::count(&client, &wanted).await?;
-        let changed = match meant.dry_run {
-            true => 0,
-            false => {
-                dead_letters::request_replay(&client, &wanted, limit, per_second, audit_id).await?
-            }
-        };
-        Ok::<_, pg::Error>((matched, changed))
-    };
-    let done = done.await;
-    let outcome = match &done {
-        Ok((matched, changed)) => Outcome::Done { matched: *matched, changed: *changed },
-        Err(error) => Outcome::Failed { changed: 0, error: error.to_string() },
-    };
-    let recorded = audit::finish(&client, audit_id, &outcome).await;
-    let (matched, changed) = done.map_err(unavailable)?;
-    recorded.map_err(unavailable)?;
-    let by_cause = meant.by_cause(matched);
-    Ok(Json(json!({
-        "matched": matched, "changed": changed, "by_cause": by_cause, "replay_id": audit_id
-    })))
-}
-
-async fn replay_left(
-    State(http): State<Http>,
-    Extension(token): Asker,
-    Path(id): Path<String>,
-) -> Response {
-    let left = async {
-        may_act(&token)?;
-        let missing =
-            || Refused::new(StatusCode::NOT_FOUND, "not_found", "there is no such replay");
-        let id: i64 = id.parse().map_err(|_| missing())?;
-        let client = http.service.pool.get().await.map_err(unavailable)?;
-        dead_letters::replays_left(&client, id).await.map_err(unavailable)
-    };
-    match left.await {
-        Ok(left) => Json(json!({"left": left})).into_response(),
-        Err(refused) => refused.into_response(),
-    }
-}
-
-impl Http {
-    /// A broker keeps its dead letters itself.
-    fn keeps_dead_letters(&self) -> Result<(), Refused> {
-        match self.service.bus {
-            INLINE => Ok(()),
-            bus => {
-                let message = format!("the dead letters are kept by {bus}: use holdfast dlq");
-                Err(Refused::new(StatusCode::CONFLICT, "kept_by_broker", message))
-            }
-        }
-    }
 }

@@ -9,11 +9,12 @@ use axum::http::StatusCode;
 use axum::response::Response;
 use axum::routing::get;
 use axum::{Extension, Router};
-use event::id::{Epoch, EventId, NodeId};
+use event::id::{Epoch, EventId, MediaId, NodeId};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Parameters, answer, tenant, unavailable};
+use crate::copies;
 use crate::http::Http;
 use crate::http::refused::Refused;
 use crate::ledger::states::{self, MAX_BLOCKS, MAX_MARKED, MAX_STREAMS, Wanted};
@@ -31,6 +32,7 @@ pub(super) fn routes(router: Router<Http>) -> Router<Http> {
         .route("/api/v1/ledger/events/{event_id}", get(event))
         .route("/api/v1/ledger/hours", get(hours))
         .route("/api/v1/ledger/held", get(held))
+        .route("/api/v1/ledger/media", get(media))
 }
 
 async fn streams(
@@ -80,6 +82,14 @@ async fn held(
     RawQuery(query): RawQuery,
 ) -> Response {
     answer(http.ledger_held(&token, query.as_deref()).await)
+}
+
+async fn media(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_media(&token, query.as_deref()).await)
 }
 
 fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
@@ -198,6 +208,16 @@ impl Http {
         let lacking = lacking.map_err(|error| unavailable(&error))?;
         events.retain(|event| !lacking.contains(event));
         Ok(json!({"held": events}))
+    }
+
+    async fn ledger_media(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "media_ids"])?;
+        let tenant = tenant(token, &parameters)?.uuid();
+        let media: Vec<MediaId> = several(&parameters, "media_ids")?;
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let images: Vec<_> = media.iter().map(|media| (tenant, media.uuid())).collect();
+        let answer = copies::held(&self.service.pool, &images, self.service.copies).await;
+        Ok(json!(answer.map_err(|error| unavailable(&error))?))
     }
 }
 

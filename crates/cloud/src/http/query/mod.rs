@@ -27,7 +27,7 @@ use event::id::TenantId;
 use serde_json::Value;
 
 use self::listing::Listing;
-use self::parameters::Parameters;
+pub(super) use self::parameters::Parameters;
 use super::Http;
 use super::quota::Over;
 use super::refused::Refused;
@@ -95,7 +95,7 @@ impl Http {
         session::fetch(&client, tenant.uuid(), session.uuid()).await
     }
 
-    fn query_turn(&self, token: &Token) -> Result<super::quota::Turn, Refused> {
+    pub(super) fn query_turn(&self, token: &Token) -> Result<super::quota::Turn, Refused> {
         self.quotas.enter(token.id, Instant::now()).map_err(|over| match over {
             Over::AtOnce => {
                 let message = "as many requests of this token as allowed are under way";
@@ -107,7 +107,7 @@ impl Http {
         })
     }
 
-    fn query_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Refused> {
+    pub(super) fn query_place(&self) -> Result<tokio::sync::SemaphorePermit<'_>, Refused> {
         self.queries.try_acquire().map_err(|_| {
             Refused::unavailable("busy", "as many queries as allowed are under way: come back")
         })

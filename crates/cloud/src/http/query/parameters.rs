@@ -9,11 +9,11 @@ const MAX_VALUE_BYTES: usize = 2_048;
 
 /// What was asked, by name.
 #[derive(Debug)]
-pub(super) struct Parameters(BTreeMap<String, String>);
+pub(in crate::http) struct Parameters(BTreeMap<String, String>);
 
 impl Parameters {
     /// Reads a query string in which only `known` parameters may stand.
-    pub(super) fn read(
+    pub(in crate::http) fn read(
         query: Option<&str>,
         known: Vec<&'static str>,
     ) -> Result<Parameters, Refused> {
@@ -36,7 +36,7 @@ impl Parameters {
         Ok(Parameters(found))
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&str> {
+    pub(in crate::http) fn get(&self, name: &str) -> Option<&str> {
         self.0.get(name).map(String::as_str)
     }
 }

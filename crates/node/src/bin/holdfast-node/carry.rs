@@ -101,6 +101,7 @@ pub(crate) fn import(args: &ImportArgs) -> Result<ExitCode> {
         threshold: 0,
         secret: Secret::new(secret.trim_end()),
         ca_file: args.ca_file.clone(),
+        client: None,
         batch_records: 0,
         batch_bytes: 0,
     };

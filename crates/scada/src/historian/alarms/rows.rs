@@ -1,6 +1,6 @@
 //! `alarm_state` and `alarm_journal`.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 
 use event::scada::Severity;
@@ -86,11 +86,15 @@ const SAVE: &str = "UPDATE alarm_state AS s SET
             chattering, occurrences)
     WHERE (s.plant, s.area, s.unit_name, s.tag) = (n.plant, n.area, n.unit_name, n.tag)";
 
-const JOURNAL: &str = "INSERT INTO alarm_journal (plant, area, unit_name, tag, at, action, from_state, to_state,
-        actor_kind, actor, reason, event_id, severity, late, announced)
-    SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[],
-        $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::uuid[], $13::text[],
-        $14::bool[], $15::bool[])";
+/// Who listens is told with the same statement, once.
+const JOURNAL: &str = "WITH added AS (
+        INSERT INTO alarm_journal (plant, area, unit_name, tag, at, action, from_state, to_state,
+            actor_kind, actor, reason, event_id, severity, late, announced)
+        SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[],
+            $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::uuid[], $13::text[],
+            $14::bool[], $15::bool[])
+        RETURNING announced)
+    SELECT pg_notify('alarm_announced', '') WHERE EXISTS (SELECT FROM added WHERE announced)";
 
 /// Follows new messages of category alarm. Returns what operators are told once this is committed.
 pub(crate) async fn follow(
@@ -141,8 +145,9 @@ pub(crate) async fn follow(
             }
         }
     }
-    save(transaction, &stored).await?;
-    journal(transaction, &lines).await
+    // Neither waits for the other's answer.
+    let ((), told) = tokio::try_join!(save(transaction, &stored), journal(transaction, &lines))?;
+    Ok(told)
 }
 
 /// Whether a documented alarm's value is on the good side of its threshold.
@@ -155,28 +160,55 @@ fn is_good(record: &Record) -> bool {
     })
 }
 
-/// Makes the rows that are not there and locks all of them.
+/// Locks all rows, and makes those that are not there; most are there. In the order of their keys.
 async fn lock(
     transaction: &pg::Transaction<'_>,
     by_key: &BTreeMap<Key, Vec<&Record>>,
 ) -> Result<Vec<Stored>, pg::Error> {
-    let each = |get: fn(&Key) -> &str| by_key.keys().map(get).collect::<Vec<_>>();
-    let (plants, areas) = (each(|key| &key.plant), each(|key| &key.area));
-    let (units, tags) = (each(|key| &key.unit), each(|key| &key.tag));
-    let severities: Vec<&str> = by_key
-        .values()
-        .map(|records| records.first().map_or("MEDIUM", |record| record.severity().as_str()))
-        .collect();
-    let statement = transaction.prepare_cached(ENSURE).await?;
-    transaction.execute(&statement, &[&plants, &areas, &units, &tags, &severities]).await?;
     let query = format!(
         "SELECT {COLUMNS} FROM alarm_state WHERE (plant, area, unit_name, tag) IN
              (SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[]))
          ORDER BY plant, area, unit_name, tag FOR UPDATE"
     );
-    let statement = transaction.prepare_cached(&query).await?;
-    let rows = transaction.query(&statement, &[&plants, &areas, &units, &tags]).await?;
-    Ok(rows.iter().map(stored).collect())
+    let find = async || {
+        let [plants, areas, units, tags] = columns(by_key.keys());
+        let statement = transaction.prepare_cached(&query).await?;
+        let rows = transaction.query(&statement, &[&plants, &areas, &units, &tags]).await?;
+        Ok::<Vec<Stored>, pg::Error>(rows.iter().map(stored).collect())
+    };
+    let mut found = find().await?;
+    let known: BTreeSet<&Key> = found.iter().map(|one| &one.key).collect();
+    let missing = || by_key.iter().filter(|(key, _)| !known.contains(key));
+    let wanted = missing().count();
+    if wanted == 0 {
+        return Ok(found);
+    }
+    let [plants, areas, units, tags] = columns(missing().map(|(key, _)| key));
+    let severities: Vec<&str> = missing()
+        .map(|(_, records)| records.first().map_or("MEDIUM", |one| one.severity().as_str()))
+        .collect();
+    let ensure = transaction.prepare_cached(&format!("{ENSURE} RETURNING {COLUMNS}")).await?;
+    let made = transaction.query(&ensure, &[&plants, &areas, &units, &tags, &severities]).await?;
+    if made.len() < wanted {
+        // Another replica made some of them just now.
+        return find().await;
+    }
+    found.extend(made.iter().map(stored));
+    found.sort_by(|one, other| one.key.cmp(&other.key));
+    Ok(found)
+}
+
+/// Keys as columns, for a statement.
+fn columns<'a>(keys: impl Iterator<Item = &'a Key>) -> [Vec<&'a str>; 4] {
+    let mut columns = [const { Vec::new() }; 4];
+    for key in keys {
+        let [plants, areas, units, tags] = &mut columns;
+        plants.push(key.plant.as_str());
+        areas.push(&key.area);
+        units.push(&key.unit);
+        tags.push(&key.tag);
+    }
+    columns
 }
 
 /// Reads a row of [`COLUMNS`].
@@ -280,7 +312,7 @@ pub(super) async fn journal(
             ],
         )
         .await?;
-    let told: Vec<Told> = lines
+    let told = lines
         .iter()
         .filter(|line| line.step.announced)
         .map(|line| Told {
@@ -289,8 +321,5 @@ pub(super) async fn journal(
             action: line.step.action,
         })
         .collect();
-    if !told.is_empty() {
-        transaction.execute("SELECT pg_notify('alarm_announced', '')", &[]).await?;
-    }
     Ok(told)
 }

@@ -8,7 +8,7 @@ use futures_util::future::BoxFuture;
 use reqwest::StatusCode;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use settings::Secret;
+use settings::LiveSecret;
 
 /// The most events of a request.
 pub(crate) const MAX_EVENTS: usize = 1_000;
@@ -51,13 +51,15 @@ pub(crate) enum Verdict {
 pub struct Remote {
     client: reqwest::Client,
     url: String,
-    token: Secret,
+    token: LiveSecret,
 }
 
 impl Remote {
-    /// At this address, with a token of role `edge`. Fails when the machine's TLS cannot be used.
-    pub fn new(url: &str, token: Secret) -> Result<Remote, reqwest::Error> {
-        let client = reqwest::Client::builder().timeout(ANSWER_WITHIN).build()?;
+    /// At this address, with a token of role `edge`. Fails when the certificates cannot be used.
+    pub fn new(url: &str, token: LiveSecret, trust: &api::client::Tls) -> Result<Remote, String> {
+        let builder = reqwest::Client::builder().timeout(ANSWER_WITHIN);
+        let builder = trust.apply(builder).map_err(|error| error.to_string())?;
+        let client = builder.build().map_err(|_| "no HTTP client can be made".to_owned())?;
         Ok(Remote { client, url: format!("{}{PATH}", url.trim_end_matches('/')), token })
     }
 
@@ -73,7 +75,7 @@ impl Remote {
         let answer = self
             .client
             .post(&self.url)
-            .bearer_auth(self.token.expose())
+            .bearer_auth(self.token.current().expose())
             .json(&Request { events })
             .send()
             .await

@@ -75,7 +75,7 @@ pub(super) async fn shelve(
 }
 
 /// Whether a token may act.
-fn may_act(token: &Token) -> Result<(), Refused> {
+pub(super) fn may_act(token: &Token) -> Result<(), Refused> {
     match token.role {
         Role::Operator | Role::Admin => Ok(()),
         Role::Edge | Role::Viewer => {

@@ -6,6 +6,7 @@
 mod acts;
 mod docs;
 mod federation;
+mod letters;
 mod lists;
 mod query;
 mod series;
@@ -25,6 +26,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use axum::{Extension, Router};
+use bus::letterbox::Desk;
 use serde_json::Value;
 use tokio::sync::{Semaphore, SemaphorePermit};
 
@@ -56,6 +58,9 @@ pub const ROUTES: &[Route] = &[
     (Method::POST, "/api/v1/alarm-states/{plant}/{area}/{unit}/{tag}/acknowledge", Open::Never),
     (Method::POST, "/api/v1/alarm-states/{plant}/{area}/{unit}/{tag}/shelve", Open::Never),
     (Method::POST, "/api/v1/alarm-states/{plant}/{area}/{unit}/{tag}/unshelve", Open::Never),
+    (Method::GET, "/api/v1/dead-letters", Open::Never),
+    (Method::POST, "/api/v1/dead-letters/replay", Open::Never),
+    (Method::GET, "/api/v1/dead-letters/replays/{id}", Open::Never),
     (Method::POST, "/api/v1/federation/batches", Open::Never),
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
@@ -81,6 +86,7 @@ pub(super) struct Service {
     pub(super) writer: Arc<Writer>,
     pub(super) metrics: Arc<Metrics>,
     pub(super) progress: Arc<Progress>,
+    pub(super) letters: Desk<()>,
     pub(super) config: Config,
 }
 
@@ -105,12 +111,18 @@ impl Http {
         let batches = Router::new()
             .route("/api/v1/federation/batches", post(federation::receive))
             .layer(DefaultBodyLimit::max(MAX_BODY_BYTES));
+        let letters = Router::new()
+            .route("/api/v1/dead-letters", get(letters::list))
+            .route("/api/v1/dead-letters/replay", post(letters::replay))
+            .route("/api/v1/dead-letters/replays/{id}", get(letters::progress))
+            .layer(DefaultBodyLimit::max(letters::MAX_BODY_BYTES));
         lists::routes(Router::new())
             .route("/api/v1/telemetry/series", get(series::series))
             .route("/api/v1/telemetry/tags", get(summary::tags))
             .route("/api/v1/summary", get(summary::summary))
             .merge(acts)
             .merge(batches)
+            .merge(letters)
             .route("/metrics", get(metrics))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(ready))

@@ -1,6 +1,6 @@
 //! How the historian stands, and which series it has: for the operators' console.
 
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use api::Refused;
 use axum::extract::State;
@@ -9,11 +9,15 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::{Bearer, Http, may_read, unavailable};
+use crate::historian::config::Bus;
+use crate::historian::standing::standing;
 
 /// Over how many seconds the rate is taken.
 const RATE_SECONDS: f64 = 10.0;
 /// Counting of dead letters stops here.
 const MAX_DEAD: i64 = 10_000;
+/// How old the number of a broker's dead letters may get.
+const LOOK_EVERY: Duration = Duration::from_secs(300);
 const MAX_FLOODS: i64 = 100;
 const MAX_TAGS: i64 = 1_000;
 
@@ -31,17 +35,9 @@ const RATE: &str = "WITH RECURSIVE plants AS (
                     ORDER BY r.timestamp DESC LIMIT 1) AS newest) AS c
     WHERE plants.plant IS NOT NULL";
 
-const ALARMS: &str = "SELECT count(*) FILTER (WHERE state = 'active_unacknowledged'),
-        count(*) FILTER (WHERE state = 'active_acknowledged'),
-        count(*) FILTER (WHERE state = 'cleared_unacknowledged'),
-        count(*) FILTER (WHERE shelved_until IS NOT NULL)
-    FROM alarm_state";
-
 const FLOODS: &str =
     "SELECT position, started_at, peak::int8 FROM alarm_floods WHERE ended_at IS NULL
     ORDER BY started_at LIMIT $1";
-
-const DEAD: &str = "SELECT count(*) FROM (SELECT FROM historian_dead_letters LIMIT $1) AS few";
 
 /// Tags are found by steps in the index; where each is measured, by the hour before its newest sample.
 const TAGS: &str = "WITH RECURSIVE tags AS (
@@ -68,13 +64,21 @@ pub(super) async fn summary(
     let (_place, client) = http.query().await?;
     let read = async {
         let rate = client.query_one(RATE, &[&RATE_SECONDS]).await?;
-        let alarms = client.query_one(ALARMS, &[]).await?;
+        let standing = standing(&client, MAX_DEAD).await?;
         let floods = client.query(FLOODS, &[&MAX_FLOODS]).await?;
-        let dead = client.query_one(DEAD, &[&MAX_DEAD]).await?;
-        Ok::<_, tokio_postgres::Error>((rate, alarms, floods, dead))
+        Ok::<_, pg::Error>((rate, standing, floods))
     };
-    let (rate, alarms, floods, dead) = read.await.map_err(|error| unavailable(&error.into()))?;
+    let (rate, standing, floods) = read.await.map_err(|error| unavailable(&error))?;
     let config = &http.service.config;
+    // A broker is not asked for every summary: the number is that of the last look.
+    let letters = &http.service.letters;
+    let dead_letters = match config.bus {
+        Bus::Inline => standing.dead_letters.unsigned_abs(),
+        _ => {
+            letters.refresh(LOOK_EVERY);
+            letters.last().map_or(0, |look| look.total)
+        }
+    };
     let problems =
         http.service.progress.problems(Instant::now(), config.stalled_after, config.silent_after);
     let stored = i32::try_from(rate.get::<_, i64>(0)).unwrap_or(i32::MAX);
@@ -82,15 +86,16 @@ pub(super) async fn summary(
         let (position, at): (String, Timestamp) = (row.get(0), row.get(1));
         json!({"position": position, "started_at": at, "peak": row.get::<_, i64>(2)})
     };
-    let count = |column: usize| alarms.get::<_, i64>(column);
     Ok(Json(json!({
         "stored_per_second": f64::from(stored) / RATE_SECONDS,
         "newest_at": rate.get::<_, Option<Timestamp>>(1),
-        "dead_letters": dead.get::<_, i64>(0),
+        "dead_letters": dead_letters,
         "problems": problems,
         "alarms": {
-            "active_unacknowledged": count(0), "active_acknowledged": count(1),
-            "cleared_unacknowledged": count(2), "shelved": count(3),
+            "active_unacknowledged": standing.active_unacknowledged,
+            "active_acknowledged": standing.active_acknowledged,
+            "cleared_unacknowledged": standing.cleared_unacknowledged,
+            "shelved": standing.shelved,
         },
         "floods": floods.iter().map(flood).collect::<Vec<_>>(),
     })))

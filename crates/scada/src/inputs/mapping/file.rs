@@ -1,115 +1,25 @@
-//! The mapping file: its form, and the checks that its form does not make.
+//! The mapping file: the checks that its form does not make.
 
 use std::collections::HashSet;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use event::scada::{Asset, AssetName, MAX_NODE_ID};
-use serde::Deserialize;
 use settings::Error;
 use toml::Spanned;
 
+use super::form::{File, Meaning, ModbusEntry, NodeEntry, OpcUaEntry, RegisterEntry};
 use super::{
-    Connection, Endpoint, MAX_CONNECTIONS, MAX_TAGS, Mapping, Modbus, OpcUa, Point, Register,
-    Table, WordOrder, WordType,
+    Connection, Endpoint, Framing, MAX_CONNECTIONS, MAX_TAGS, Mapping, Modbus, OpcUa, Point,
+    Register, Security, Table, WordOrder, WordType,
 };
 use crate::tables::Source;
 
+/// It is a label of metrics.
+const MAX_NAME_CHARS: usize = 64;
 const EVERY: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(3_600);
 const TIMEOUT: RangeInclusive<Duration> = Duration::from_millis(10)..=Duration::from_secs(60);
 const SILENCE: RangeInclusive<Duration> = Duration::from_secs(1)..=Duration::from_secs(86_400);
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct File {
-    node: Spanned<NodeEntry>,
-    #[serde(default)]
-    modbus: Vec<Spanned<ModbusEntry>>,
-    #[serde(default)]
-    opcua: Vec<Spanned<OpcUaEntry>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeEntry {
-    id: i64,
-    plant: String,
-    area: String,
-    unit: String,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct ModbusEntry {
-    name: String,
-    address: String,
-    unit_id: Option<i64>,
-    every: Option<String>,
-    timeout: Option<String>,
-    max_silence: Option<String>,
-    area: Option<String>,
-    unit: Option<String>,
-    #[serde(default)]
-    tag: Vec<Spanned<RegisterEntry>>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct OpcUaEntry {
-    name: String,
-    endpoint: String,
-    user: Option<String>,
-    password_file: Option<PathBuf>,
-    every: Option<String>,
-    timeout: Option<String>,
-    max_silence: Option<String>,
-    area: Option<String>,
-    unit: Option<String>,
-    #[serde(default)]
-    tag: Vec<Spanned<NodeIdEntry>>,
-}
-
-/// What every tag has; the form cannot share it and still refuse keys that are not known.
-struct Meaning {
-    tag: String,
-    unit: Option<String>,
-    scale: Option<f64>,
-    offset: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    dead_band: Option<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct RegisterEntry {
-    tag: String,
-    table: Option<String>,
-    register: i64,
-    #[serde(rename = "type")]
-    word_type: String,
-    word_order: Option<String>,
-    unit: Option<String>,
-    scale: Option<f64>,
-    offset: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    dead_band: Option<f64>,
-}
-
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct NodeIdEntry {
-    tag: String,
-    node: String,
-    unit: Option<String>,
-    scale: Option<f64>,
-    offset: Option<f64>,
-    low: Option<f64>,
-    high: Option<f64>,
-    dead_band: Option<f64>,
-}
 
 macro_rules! meaning {
     ($entry:expr) => {{
@@ -228,6 +138,8 @@ impl Checking {
             let right = "expected host:port, like 192.168.1.20:502";
             self.refuse("address", format!("is {:?}: {right}", entry.address));
         }
+        let framings = [("tcp", Framing::Tcp), ("rtu_over_tcp", Framing::RtuOverTcp)];
+        let framing = self.one_of("framing", entry.framing.as_deref().unwrap_or("tcp"), &framings);
         let unit_id = self.whole("unit_id", entry.unit_id.unwrap_or(1), 0..=255);
         let spans = self.spans(&entry.every, &entry.timeout, &entry.max_silence);
         let asset = self.place(asset, &entry.area, &entry.unit);
@@ -242,24 +154,42 @@ impl Checking {
             points.extend(point);
         }
         let (every, timeout, max_silence) = spans?;
-        let modbus = Modbus { address: entry.address.clone(), unit_id: unit_id?, registers };
+        let (address, framing) = (entry.address.clone(), framing?);
+        let modbus = Modbus { address, framing, unit_id: unit_id?, registers };
         let endpoint = Endpoint::Modbus(modbus);
         let name = entry.name.clone();
         Some(Connection { name, every, timeout, max_silence, endpoint, points })
     }
 
     fn register(&mut self, entry: &RegisterEntry) -> Option<Register> {
-        let tables = [("holding", Table::Holding), ("input", Table::Input)];
-        let table = self.one_of("table", entry.table.as_deref().unwrap_or("holding"), &tables);
-        let types = [
-            ("u16", WordType::U16),
-            ("i16", WordType::I16),
-            ("u32", WordType::U32),
-            ("i32", WordType::I32),
-            ("f32", WordType::F32),
-            ("f64", WordType::F64),
+        let tables = [
+            ("holding", Table::Holding),
+            ("input", Table::Input),
+            ("coil", Table::Coil),
+            ("discrete", Table::Discrete),
         ];
-        let word_type = self.one_of("type", &entry.word_type, &types);
+        let table = self.one_of("table", entry.table.as_deref().unwrap_or("holding"), &tables);
+        let is_bit = matches!(table, Some(Table::Coil | Table::Discrete));
+        let types: &[(&str, WordType)] = if is_bit {
+            &[("bit", WordType::Bit)]
+        } else {
+            &[
+                ("u16", WordType::U16),
+                ("i16", WordType::I16),
+                ("u32", WordType::U32),
+                ("i32", WordType::I32),
+                ("f32", WordType::F32),
+                ("f64", WordType::F64),
+            ]
+        };
+        let word_type = match entry.word_type.as_deref() {
+            None if is_bit => Some(WordType::Bit),
+            None => {
+                self.refuse("type", "is missing: expected u16, i16, u32, i32, f32 or f64");
+                None
+            }
+            Some(text) => self.one_of("type", text, types),
+        };
         let orders = [("high_first", WordOrder::HighFirst), ("low_first", WordOrder::LowFirst)];
         let order = entry.word_order.as_deref().unwrap_or("high_first");
         let word_order = self.one_of("word_order", order, &orders);
@@ -296,7 +226,13 @@ impl Checking {
                 None
             }
         };
+        let security = self.security(entry);
         let spans = self.spans(&entry.every, &entry.timeout, &entry.max_silence);
+        let most = spans.map_or(*EVERY.end(), |(every, ..)| every);
+        let subscribe = entry
+            .subscribe
+            .as_deref()
+            .and_then(|text| self.span("subscribe", Some(text), "", *EVERY.start()..=most));
         let asset = self.place(asset, &entry.area, &entry.unit);
         let (mut nodes, mut points) = (Vec::new(), Vec::new());
         for spanned in &entry.tag {
@@ -313,13 +249,42 @@ impl Checking {
             points.extend(point);
         }
         let (every, timeout, max_silence) = spans?;
-        let endpoint = Endpoint::OpcUa(OpcUa { url: entry.endpoint.clone(), user, nodes });
+        let url = entry.endpoint.clone();
+        let endpoint = Endpoint::OpcUa(OpcUa { url, security, user, subscribe, nodes });
         let name = entry.name.clone();
         Some(Connection { name, every, timeout, max_silence, endpoint, points })
     }
 
+    fn security(&mut self, entry: &OpcUaEntry) -> Option<Security> {
+        let modes = [("none", None), ("sign", Some(false)), ("sign_and_encrypt", Some(true))];
+        let mode = entry.security.as_deref().unwrap_or("none");
+        let encrypt = self.one_of("security", mode, &modes).flatten();
+        match (encrypt, &entry.pki_folder) {
+            (Some(encrypt), Some(folder)) => Some(Security { encrypt, pki_folder: folder.clone() }),
+            (Some(_), None) => {
+                let right = "expected a folder with certificates; `holdfast scada inputs certificate` makes one";
+                self.refuse("pki_folder", format!("is missing: {right}"));
+                None
+            }
+            (None, Some(_)) if mode == "none" => {
+                self.refuse(
+                    "security",
+                    "is none: expected sign or sign_and_encrypt, for there is a pki_folder",
+                );
+                None
+            }
+            (None, _) => None,
+        }
+    }
+
     fn connection_name(&mut self, kind: &str, name: &str, tags: usize) {
         self.entry = format!("{kind} {name:?}");
+        if !(1..=MAX_NAME_CHARS).contains(&name.chars().count())
+            || name.chars().any(char::is_control)
+        {
+            let right = format!("expected 1 to {MAX_NAME_CHARS} characters, none of control");
+            self.refuse("name", format!("is no name: {right}"));
+        }
         if !self.names.insert(name.to_owned()) {
             self.refuse("name", "is there twice: expected another one");
         }

@@ -81,8 +81,8 @@ fn every_problem_names_entry_key_value_and_what_would_be_right() {
         ),
         (
             "\"input\"",
-            "\"coil\"",
-            "tag \"PRESSURE\" table (inputs.toml:27): is \"coil\": expected one of holding, input",
+            "\"bits\"",
+            "tag \"PRESSURE\" table (inputs.toml:27): is \"bits\": expected one of holding, input, coil, discrete",
         ),
         (
             "scale = 0.01",
@@ -147,10 +147,36 @@ fn problems_come_together_and_nothing_to_read_is_one() {
     assert!(problem.contains("are 0: expected 1 to 2000 of [[modbus.tag]]"), "{problem}");
 }
 
+#[test]
+fn a_bit_needs_no_type_and_has_no_other() {
+    let bit = modbus_only().replace("table = \"input\"", "table = \"coil\"");
+    let problem = parsed(&bit).unwrap_err();
+    assert!(problem.contains("is \"u16\": expected one of bit"), "{problem}");
+    let mapping = parsed(&bit.replace("type = \"u16\"\n", "")).unwrap();
+    assert_eq!(mapping.connections[0].place(1), "coil 8");
+    let problem = parsed(&modbus_only().replacen("type = \"f32\"\n", "", 1)).unwrap_err();
+    assert!(problem.contains("type") && problem.contains("is missing: expected u16"), "{problem}");
+}
+
 #[cfg(feature = "opcua")]
 #[test]
 fn opcua_has_its_own_problems() {
     let cases = [
+        (
+            "every = \"2s\"",
+            "security = \"sign\"",
+            "opcua \"kiln\" pki_folder (inputs.toml:38): is missing: expected a folder",
+        ),
+        (
+            "every = \"2s\"",
+            "pki_folder = \"pki\"",
+            "opcua \"kiln\" security (inputs.toml:38): is none: expected sign or",
+        ),
+        (
+            "every = \"2s\"",
+            "every = \"2s\"\nsubscribe = \"3s\"",
+            "opcua \"kiln\" subscribe (inputs.toml:38)",
+        ),
         (
             "opc.tcp://192",
             "http://192",

@@ -1,6 +1,7 @@
 //! What is read from where, and what it means.
 
 mod file;
+mod form;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -41,21 +42,32 @@ pub struct Connection {
 /// Where a device is, and what is read there.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Endpoint {
-    /// Modbus TCP.
+    /// Modbus over TCP.
     Modbus(Modbus),
     /// OPC UA.
     OpcUa(OpcUa),
 }
 
-/// A Modbus TCP device.
+/// A Modbus device that is reached over TCP.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Modbus {
     /// `host:port`.
     pub address: String,
+    /// In which frames.
+    pub framing: Framing,
     /// Which device behind that address.
     pub unit_id: u8,
     /// What is read.
     pub registers: Vec<Register>,
+}
+
+/// How requests are framed on the connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Framing {
+    /// Modbus TCP.
+    Tcp,
+    /// The frames of a serial line, with their checksum: what a plain serial-to-Ethernet converter passes on.
+    RtuOverTcp,
 }
 
 /// Where a value is.
@@ -63,7 +75,7 @@ pub struct Modbus {
 pub struct Register {
     /// In which table.
     pub table: Table,
-    /// The first register, as in the protocol's frames.
+    /// The first register or the bit, as in the protocol's frames.
     pub first: u16,
     /// What is written there.
     pub word_type: WordType,
@@ -71,19 +83,24 @@ pub struct Register {
     pub word_order: WordOrder,
 }
 
-/// A table of registers.
+/// A table of registers or bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Table {
     /// Holding registers.
     Holding,
     /// Input registers.
     Input,
+    /// Coils: bits that can be written.
+    Coil,
+    /// Discrete inputs: bits that can only be read.
+    Discrete,
 }
 
-/// The type of a value in registers.
+/// The type of a value in registers; `Bit` is that of coils and discrete inputs, 1 or 0.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "the names are those of Rust")]
 pub enum WordType {
+    Bit,
     U16,
     I16,
     U32,
@@ -93,10 +110,10 @@ pub enum WordType {
 }
 
 impl WordType {
-    /// How many registers it takes.
+    /// How many registers or bits it takes.
     pub fn words(self) -> u16 {
         match self {
-            WordType::U16 | WordType::I16 => 1,
+            WordType::Bit | WordType::U16 | WordType::I16 => 1,
             WordType::U32 | WordType::I32 | WordType::F32 => 2,
             WordType::F64 => 4,
         }
@@ -117,10 +134,23 @@ pub enum WordOrder {
 pub struct OpcUa {
     /// `opc.tcp://host:port/…`.
     pub url: String,
+    /// Signatures and encryption; none without.
+    pub security: Option<Security>,
     /// A user and the file of the password; anonymous without.
     pub user: Option<(String, PathBuf)>,
+    /// How often the server looks for changes of the nodes, and tells of them; without it they are read.
+    pub subscribe: Option<Duration>,
     /// The ids of the nodes that are read.
     pub nodes: Vec<String>,
+}
+
+/// The security policy Basic256Sha256, with our certificate and those that are trusted.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Security {
+    /// Whether messages are encrypted as well as signed.
+    pub encrypt: bool,
+    /// The folder with `own/cert.der`, `private/private.pem`, `trusted/` and `rejected/`.
+    pub pki_folder: PathBuf,
 }
 
 /// What a value means.
@@ -169,6 +199,8 @@ impl std::fmt::Display for Register {
         let table = match self.table {
             Table::Holding => "holding",
             Table::Input => "input",
+            Table::Coil => "coil",
+            Table::Discrete => "discrete",
         };
         write!(f, "{table} {}", self.first)?;
         match self.word_type.words() {

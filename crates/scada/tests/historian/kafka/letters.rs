@@ -1,5 +1,6 @@
 //! What can never be stored: in `scada.l2.dlq`, with its cause and whole, before anything moves past it.
 
+use api::tokens::Role;
 use bus::Filter;
 use bus::kafka::{DeadLetterTopic, admin};
 use event::names::kafka::Topic;
@@ -8,6 +9,7 @@ use testkit::eventually;
 use testkit::rig::KafkaOptions;
 
 use super::{LONG, Plant};
+use crate::letters::{Asker, goes_round};
 use crate::station::{count, message};
 
 #[tokio::test]
@@ -77,6 +79,20 @@ async fn while_the_dead_letters_cannot_be_written_no_offset_moves() {
     let letters = letters.list(&Filter::default(), 10).await.unwrap();
     assert_eq!(letters.len(), 1);
     assert_eq!(letters[0].0.message.message_id, lost);
+    historian.stop().await;
+}
+
+#[tokio::test]
+async fn a_dead_letter_goes_back_to_the_historian_over_http() {
+    let options = KafkaOptions::default();
+    let Some(kafka) = testkit::private_kafka(options).await.unwrap() else { return };
+    let plant = Plant::on("kafka_goes_round", &kafka.servers(), "group").await;
+    let historian = plant.historian().await;
+    let mut bad = message(&plant.events(1)[0]);
+    bad.body = "{\"canary\": 1}".into();
+    plant.publish(vec![bad.clone()]).await;
+    let operator = Asker::new(&plant.client().await, historian.http(), Role::Operator).await;
+    goes_round(&operator, &plant.group, &bad.message_id).await;
     historian.stop().await;
 }
 

@@ -1,11 +1,38 @@
-//! Where the inline bus keeps what the historian gave up: `historian_dead_letters`.
+//! What the historian gave up: kept as rows of `historian_dead_letters` on the inline bus, and by the broker on any other; and how it is sent back.
+//!
+//! [`DeadLetters`] is where the inline bus puts them, [`TableLetterbox`] is where they are then; [`broker`] is that of a broker; [`Replay`] is the record of sending
+//! them back.
+
+mod replay;
+mod table;
 
 use std::collections::BTreeMap;
 
 use bus::DeadLetter;
+use bus::letterbox::BrokerLetterbox;
 use futures_util::future::BoxFuture;
 use jiff::Timestamp;
 use tokio_postgres::types::Json;
+
+use super::config::Bus;
+use super::topology::topology;
+
+pub use replay::{REPLAYS, Replay};
+pub use table::TableLetterbox;
+
+/// The dead letters that a broker keeps; `None` on the inline bus.
+pub fn broker(bus: &Bus) -> Option<BrokerLetterbox> {
+    let names = topology().queues.into_iter().map(|queue| queue.dead_letter_queue).collect();
+    match bus {
+        Bus::Inline => None,
+        Bus::RabbitMq { address, .. } => Some(BrokerLetterbox::rabbitmq(address.clone(), names)),
+        #[cfg(feature = "kafka")]
+        Bus::Kafka(kafka) => {
+            let cluster = kafka.operator.as_ref().unwrap_or(&kafka.cluster);
+            Some(BrokerLetterbox::kafka(cluster.clone(), names))
+        }
+    }
+}
 
 const KEEP: &str =
     "INSERT INTO historian_dead_letters (consumer_group, message_id, topic, routing_key,

@@ -1,6 +1,10 @@
-//! `holdfast bus` and `holdfast dlq` against a real RabbitMQ and a real Postgres.
+//! `holdfast bus` and `holdfast dlq` against a real RabbitMQ, a real Kafka and a real Postgres.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
+
+#[cfg(feature = "kafka")]
+mod kafka;
+mod plant;
 
 use std::process::Output;
 use std::sync::Arc;
@@ -17,10 +21,13 @@ use uuid::Uuid;
 const EXCHANGE: &str = "farmiq.telemetry.exchange";
 const QUEUE: &str = "farmiq.cloud-telemetry-service.ingest.queue";
 const CANARY: &str = "canary-51c2";
+const LONG: std::time::Duration = std::time::Duration::from_secs(60);
 
 struct Ground {
     database: Database,
     vhost: Option<testkit::Vhost>,
+    /// The brokers of a Kafka.
+    kafka: Option<String>,
 }
 
 impl Ground {
@@ -28,7 +35,7 @@ impl Ground {
         let migrate = async |url: String| cloud::migrate(&pg::Options::new(url)).await;
         let database = testkit::database(name, "cloud", migrate).await.unwrap();
         let vhost = if with_broker { Some(testkit::rabbitmq().await.unwrap()) } else { None };
-        Ground { database, vhost }
+        Ground { database, vhost, kafka: None }
     }
 
     async fn client(&self) -> tokio_postgres::Client {
@@ -42,6 +49,19 @@ impl Ground {
             .args(line.split_whitespace())
             .env("HOLDFAST_CLOUD_DATABASE_URL", self.database.url())
             .env_remove("HOLDFAST_CONFIG");
+        if self.kafka.is_none() && self.vhost.is_none() {
+            command
+                .env("HISTORIAN_DATABASE_URL", self.database.url())
+                .env("HOLDFAST_HISTORIAN_BUS", "inline");
+        }
+        if let Some(brokers) = &self.kafka {
+            command
+                .env("HOLDFAST_CLOUD_BUS", "kafka")
+                .env("HOLDFAST_CLOUD_KAFKA_BROKERS", brokers)
+                .env("HISTORIAN_DATABASE_URL", self.database.url())
+                .env("HOLDFAST_HISTORIAN_BUS", "kafka")
+                .env("SCADA_KAFKA_BROKERS", brokers);
+        }
         let mut password = None;
         if let Some(vhost) = &self.vhost {
             command
@@ -217,4 +237,60 @@ async fn an_operator_works_through_the_inline_dead_letters() {
     let kept = cloud::dead_letters::list(&client, &Wanted::default(), 0, 10).await.unwrap();
     let marked: Vec<_> = kept.iter().map(|one| one.replay_at.is_some()).collect();
     assert_eq!(marked, [true, false, false]);
+}
+
+/// `--wait` returns when the cloud has delivered, and not before.
+#[tokio::test]
+async fn a_replay_that_waits_ends_when_the_cloud_has_delivered() {
+    let ground = Ground::new("wait", false).await;
+    let client = ground.client().await;
+    let store = Store::new(pg::Pool::new(&pg::Options::new(ground.database.url())).unwrap());
+    let (event, tenant) = (Uuid::now_v7(), Uuid::now_v7());
+    let envelope = serde_json::json!({"event_id": event, "event_type": "telemetry.ingested", "tenant_id": tenant,
+        "farm_id": Uuid::now_v7(), "barn_id": Uuid::now_v7(), "device_id": Uuid::now_v7(), "occurred_at": jiff::Timestamp::now(),
+        "trace_id": "trace-1", "payload": {"metric_type": "temperature", "metric_value": 21.5, "unit": "C"}});
+    let letter = DeadLetter {
+        message: Message::json(
+            EXCHANGE,
+            "telemetry.ingested",
+            event.to_string(),
+            envelope.to_string(),
+        ),
+        queue: Some(QUEUE.to_owned()),
+        cause: Cause::new("unit", "it could not be stored then"),
+        attempts: 4,
+        replayed: 0,
+        dead_lettered_at: Some(jiff::Timestamp::now()),
+        deaths: Vec::new(),
+    };
+    store.store(letter).await.unwrap();
+    let mut command = tokio::process::Command::new(env!("CARGO_BIN_EXE_holdfast"));
+    let mut waiting = command
+        .args(["dlq", "replay", "--all", "--wait", "--json"])
+        .env("HOLDFAST_CLOUD_DATABASE_URL", ground.database.url())
+        .env_remove("HOLDFAST_CONFIG")
+        .stdout(std::process::Stdio::piped())
+        .kill_on_drop(true)
+        .spawn()
+        .unwrap();
+    let number = async |query: &str| -> i64 { client.query_one(query, &[]).await.unwrap().get(0) };
+    let asked = "SELECT count(*) FROM bus_dead_letter WHERE replay_at IS NOT NULL";
+    testkit::eventually(LONG, "the replay is asked for", async || number(asked).await == 1)
+        .await
+        .unwrap();
+    assert!(waiting.try_wait().unwrap().is_none(), "nobody has delivered it yet");
+    let config = cloud::Config::load(None, |name| match name {
+        "HOLDFAST_CLOUD_DATABASE_URL" => Some(ground.database.url().to_owned()),
+        "HOLDFAST_CLOUD_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        _ => None,
+    });
+    let cloud = cloud::Cloud::start(config.unwrap()).await.unwrap();
+    let output = tokio::time::timeout(LONG, waiting.wait_with_output()).await.unwrap().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let done: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!((&done["matched"], &done["changed"]), (&1.into(), &1.into()), "{done}");
+    assert_eq!(number("SELECT count(*) FROM bus_dead_letter").await, 0);
+    let stored = format!("SELECT count(*) FROM telemetry_reading WHERE event_id = '{event}'");
+    assert_eq!(number(&stored).await, 1, "it is stored when the command ends");
+    cloud.stop().await;
 }

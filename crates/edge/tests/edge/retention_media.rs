@@ -1,0 +1,194 @@
+//! Images and their copies in the cloud: the only one is never removed by age, and by the limit only when it is declared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use api::tokens::Tenants;
+use edge::config::UntilCopied;
+use edge::retention::{Error, Fate, Job, Retention};
+use event::id::MediaId;
+use testkit::{EmbeddedStore, eventually};
+use uuid::Uuid;
+
+use crate::retention_archive::{image, media_event};
+use crate::retention_ground::{TestStore, delivering, turn};
+use crate::site::{LONG, Site};
+use crate::sync_cloud::{Say, TestCloud, forward, sync_config};
+use crate::sync_real::RealCloud;
+
+/// Forgets that the cloud has these images.
+async fn uncopied(site: &Site, ids: &[Uuid], word: Option<&str>) {
+    let text =
+        "UPDATE media_objects SET cloud_copied_at = NULL, cloud_copy = $2 WHERE id = ANY($1)";
+    site.client().await.execute(text, &[&ids, &word]).await.unwrap();
+}
+
+async fn cloud_says(site: &Site, copies: bool) {
+    let text = "INSERT INTO cloud_copying (copies) VALUES ($1)
+        ON CONFLICT (id) DO UPDATE SET copies = excluded.copies";
+    site.client().await.execute(text, &[&copies]).await.unwrap();
+}
+
+#[tokio::test]
+async fn an_image_stays_until_the_cloud_has_a_copy() {
+    let site = Site::new("retain_copies").await;
+    let store = TestStore::start().await;
+    let mut config = delivering(&site);
+    let mut ids = Vec::new();
+    for _ in 0..4 {
+        ids.push(image(&site, &store, 100, None).await);
+        media_event(&site, *ids.last().unwrap(), "acked", 1).await;
+    }
+    uncopied(&site, &ids[1..2], None).await;
+    uncopied(&site, &ids[2..3], Some("pending")).await;
+    uncopied(&site, &ids[3..], Some("failed")).await;
+    // A cloud that has said nothing may be one that copies.
+    let report = turn(&config, Some(&store)).await;
+    assert_eq!(report.rows(Job::Media, Fate::Gone), 1, "{report:?}");
+    let why = |text: &str| report.lines.iter().any(|line| line.why.contains(text));
+    assert!(why("no copy of them yet") && why("media copies list"), "{report:?}");
+    assert_eq!(store.keys().len(), 3);
+    cloud_says(&site, true).await;
+    assert_eq!(turn(&config, Some(&store)).await.rows(Job::Media, Fate::Held), 3);
+    // A site that does not wait, and a cloud that makes no copies.
+    config.retention.media_until_copied = UntilCopied::Never;
+    let looked = Retention::new(&config, Some(store.bucket.clone())).look().await.unwrap();
+    assert_eq!(looked.rows(Job::Media, Fate::WouldGo), 3);
+    cloud_says(&site, false).await;
+    config.retention.media_until_copied = UntilCopied::Always;
+    assert_eq!(turn(&config, Some(&store)).await.rows(Job::Media, Fate::Held), 3);
+    config.retention.media_until_copied = UntilCopied::Auto;
+    assert_eq!(turn(&config, Some(&store)).await.rows(Job::Media, Fate::Gone), 3);
+    assert!(store.keys().is_empty());
+    let declared = "SELECT count(*) FROM media_objects WHERE drop_reason IS NOT NULL";
+    assert_eq!(site.number(declared).await, 0, "none was dropped");
+}
+
+#[tokio::test]
+async fn the_limit_takes_copied_images_first_and_declares_each_of_the_others() {
+    let site = Site::new("forced_media").await;
+    let store = TestStore::start().await;
+    let mut config = delivering(&site);
+    cloud_says(&site, true).await;
+    // 8 bytes each: the oldest two are only here, the next two in the cloud, the youngest only here.
+    let mut ids = Vec::new();
+    for days in [60, 50, 40, 30, 20] {
+        ids.push(image(&site, &store, days, None).await);
+    }
+    uncopied(&site, &[ids[0], ids[1], ids[4]], Some("pending")).await;
+    config.retention.max_media_bytes = Some(40);
+    assert_eq!(turn(&config, Some(&store)).await.lines, [], "at the limit nothing goes");
+    config.retention.max_media_bytes = Some(30);
+    let looked = Retention::new(&config, Some(store.bucket.clone())).look().await.unwrap();
+    assert_eq!(looked.rows(Job::Media, Fate::WouldGo), 2, "{looked:?}");
+    assert_eq!(looked.rows(Job::Disk, Fate::WouldDrop), 0, "{looked:?}");
+    let report = turn(&config, Some(&store)).await;
+    assert_eq!(report.rows(Job::Media, Fate::Gone), 2, "{report:?}");
+    assert_eq!(report.rows(Job::Disk, Fate::Dropped), 0, "{report:?}");
+    let has = |id: Uuid| store.keys().iter().any(|key| key.contains(&id.to_string()));
+    assert!(!has(ids[2]) && !has(ids[3]) && has(ids[0]) && has(ids[1]) && has(ids[4]));
+    let alarms = "SELECT count(*) FROM sync_outbox WHERE event_type = 'alarm.media.dropped'";
+    assert_eq!(site.number(alarms).await, 0, "the cloud has what went");
+
+    // A kill before the commit leaves nothing undeclared and nothing gone.
+    config.retention.max_media_bytes = Some(10);
+    let killed = Arc::new(AtomicBool::new(false));
+    let seen = Arc::clone(&killed);
+    let watched =
+        Retention::new(&config, Some(store.bucket.clone())).watched(Arc::new(move |step| {
+            let ends = step == "forced.media.written";
+            seen.fetch_or(ends, Ordering::SeqCst);
+            !ends
+        }));
+    assert!(matches!(watched.turn().await, Err(Error::Ended(_))));
+    assert!(killed.load(Ordering::SeqCst));
+    assert_eq!((site.number(alarms).await, store.keys().len()), (0, 3));
+
+    let report = turn(&config, Some(&store)).await;
+    assert_eq!(report.rows(Job::Disk, Fate::Dropped), 2, "{report:?}");
+    assert!(!has(ids[0]) && !has(ids[1]) && has(ids[4]), "the oldest go first");
+    assert_eq!(report.disk.unwrap().media_over, 0);
+    let declared = "SELECT count(*) FROM sync_outbox o JOIN media_objects m
+            ON m.id = (o.payload_json->>'media_id')::uuid
+        WHERE o.event_type = 'alarm.media.dropped' AND o.status = 'pending' AND o.tenant_id = m.tenant_id
+            AND o.payload_json->>'reason' = 'drop_oldest' AND m.drop_reason = 'drop_oldest'
+            AND m.status = 'deleted' AND m.purged_at IS NOT NULL";
+    assert_eq!(site.number(declared).await, 2, "each is declared");
+    let logged = "SELECT sum(rows)::int8 FROM retention_log WHERE class = 'media'";
+    assert_eq!(site.number(logged).await, 2);
+    assert_eq!(turn(&config, Some(&store)).await.lines, [], "and once");
+}
+
+#[tokio::test]
+async fn the_site_hears_from_the_real_cloud_which_images_it_has() {
+    let site = Site::new("copies_heard").await;
+    let (theirs, ours) =
+        (EmbeddedStore::start().await.unwrap(), EmbeddedStore::start().await.unwrap());
+    let there = |side: &str, store: &EmbeddedStore| {
+        let address = store.address();
+        [
+            (format!("MEDIA_{side}_URL"), address.url.to_string()),
+            (format!("MEDIA_{side}_BUCKET"), address.bucket.clone()),
+            (format!("MEDIA_{side}_ACCESS_KEY"), address.access_key.clone()),
+            (format!("MEDIA_{side}_SECRET_KEY"), address.secret_key.clone()),
+        ]
+    };
+    let pairs: Vec<_> = there("SOURCE", &ours).into_iter().chain(there("STORE", &theirs)).collect();
+    let pairs: Vec<(&str, &str)> = pairs.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
+    let cloud = RealCloud::start("copies_heard_cloud", &pairs).await;
+    let tenant = event::id::TenantId::mint();
+    let bucket = objects::Bucket::new(ours.address()).unwrap();
+    // One that is in the store with the size its row says, and one whose row says another.
+    let mut ids = Vec::new();
+    for size in [5i64, 6] {
+        let id = MediaId::mint().uuid();
+        let key = format!("tenants/{tenant}/images/{id}.jpg");
+        bucket.put(&key, "image/jpeg", b"bytes".to_vec().into()).await.unwrap();
+        let row = "INSERT INTO media_objects (id, tenant_id, farm_id, barn_id, device_id, bucket, object_key, mime_type,
+                size_bytes, captured_at, status, stored_at)
+            VALUES ($1, $2, $1, $1, $1, 'media', $3, 'image/jpeg', $4, now(), 'stored', now())";
+        let client = site.client().await;
+        client.execute(row, &[&id, &tenant.uuid(), &key, &size]).await.unwrap();
+        let told = "INSERT INTO sync_outbox (id, tenant_id, farm_id, barn_id, device_id, event_type, occurred_at, payload_json, priority)
+            VALUES (gen_random_uuid(), $2, $1, $1, $1, 'media.stored', now(), jsonb_build_object('media_id', $1::uuid,
+                'path', $3::text, 'mime_type', 'image/jpeg', 'size_bytes', 5), 10)";
+        client.execute(told, &[&id, &tenant.uuid(), &key]).await.unwrap();
+        ids.push(id);
+    }
+    let token = cloud.token(Tenants::Only(vec![tenant])).await;
+    let config =
+        sync_config(&site, &cloud.url(), &[("SYNC_TOKEN", &token), ("SYNC_MEDIA_EVERY", "100ms")]);
+    let forwarder = forward(&site, &config, "a");
+    eventually(LONG, "both are judged", async || {
+        let judged = "SELECT count(*) FROM media_objects WHERE cloud_copy IN ('copied', 'differs')";
+        site.number(judged).await == 2
+    })
+    .await
+    .unwrap();
+    let word = async |id: Uuid| {
+        site.text(&format!("SELECT cloud_copy FROM media_objects WHERE id = '{id}'")).await
+    };
+    assert_eq!((word(ids[0]).await, word(ids[1]).await), ("copied".into(), "differs".into()));
+    assert_eq!(site.number("SELECT count(*) FROM cloud_copying WHERE copies").await, 1);
+    forwarder.stop().await;
+    cloud.stop().await;
+}
+
+#[tokio::test]
+async fn a_cloud_that_does_not_answer_for_images_leaves_them_as_they_are() {
+    let site = Site::new("copies_unheard").await;
+    let store = TestStore::start().await;
+    let id = image(&site, &store, 1, None).await;
+    uncopied(&site, &[id], None).await;
+    // This one knows batches only.
+    let cloud = TestCloud::start(|_| Say::Store).await;
+    let config = sync_config(&site, &cloud.url, &[("SYNC_MEDIA_EVERY", "100ms")]);
+    let forwarder = forward(&site, &config, "a");
+    media_event(&site, id, "pending", 0).await;
+    eventually(LONG, "its event is sent", async || !cloud.stored().is_empty()).await.unwrap();
+    forwarder.stop().await;
+    let untouched =
+        "SELECT count(*) FROM media_objects WHERE cloud_copy IS NULL AND cloud_asked_at IS NULL";
+    assert_eq!(site.number(untouched).await, 1);
+    assert_eq!(site.number("SELECT count(*) FROM cloud_copying").await, 0);
+}
