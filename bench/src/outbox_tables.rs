@@ -6,14 +6,12 @@ use lease::{Kind, Lease, Queue, RowLease, Table};
 /// An outbox, how it is filled and how a bare loop would empty it.
 pub(crate) struct Outbox {
     pub(crate) name: &'static str,
-    /// It keeps what was delivered.
-    pub(crate) keeps: bool,
     /// The rows that wait or are held.
     pub(crate) waiting: &'static str,
     /// `$1` rows of ten tenants and a hundred devices, with the size of a real reading.
     pub(crate) fill: &'static str,
-    /// Takes the next `$1` rows and returns them.
-    pub(crate) bare: &'static str,
+    /// Statements that take the next `$1` rows and return them: a name, the text, and the ratio that is wanted beside it.
+    pub(crate) bare: &'static [(&'static str, &'static str, Option<f64>)],
     table: fn() -> Table,
 }
 
@@ -29,7 +27,6 @@ impl Outbox {
 /// In the order of arrival, which is the order of its primary key.
 pub(crate) const RELAY: Outbox = Outbox {
     name: "relay_outbox",
-    keeps: false,
     waiting: "SELECT count(*) FROM relay_outbox",
     fill: "INSERT INTO relay_outbox (tenant_id, event_id, event_type, occurred_at, trace_id, routing_key, ordering_key, envelope,
         stream, epoch, seq, traceparent)
@@ -37,9 +34,13 @@ pub(crate) const RELAY: Outbox = Outbox {
         'telemetry/' || md5('d' || n % 100)::uuid, convert_to(repeat('e', 450), 'UTF8'),
         'barn-' || n % 100, md5('e' || n % 100)::uuid, n / 100, '00-' || repeat('a', 32) || '-' || repeat('b', 16) || '-01'
       FROM generate_series(1, $1::int8) n",
-    bare: "DELETE FROM relay_outbox WHERE id = ANY (ARRAY(
-        SELECT id FROM relay_outbox ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED))
-      RETURNING id, tenant_id, ordering_key, envelope AS payload",
+    bare: &[(
+        "delete",
+        "DELETE FROM relay_outbox WHERE id = ANY (ARRAY(
+            SELECT id FROM relay_outbox ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED))
+        RETURNING id, tenant_id, ordering_key, envelope AS payload",
+        Some(0.5),
+    )],
     table: relay,
 };
 
@@ -47,7 +48,6 @@ pub(crate) const RELAY: Outbox = Outbox {
 /// bare loop.
 pub(crate) const SYNC: Outbox = Outbox {
     name: "sync_outbox",
-    keeps: true,
     waiting: "SELECT count(*) FROM sync_outbox WHERE NOT finished",
     fill: "INSERT INTO sync_outbox (id, tenant_id, farm_id, barn_id, device_id, event_type, occurred_at, trace_id, payload_json,
         payload_size_bytes, stream, epoch, seq)
@@ -56,10 +56,24 @@ pub(crate) const SYNC: Outbox = Outbox {
         jsonb_build_object('metric_type', 'temperature', 'metric_value', n, 'unit', 'celsius', 'note', repeat('x', 150)), 220,
         'barn-' || n % 100, md5('e' || n % 100)::uuid, n / 100
       FROM generate_series(1, $1::int8) n",
-    bare: "DELETE FROM sync_outbox WHERE id = ANY (ARRAY(
-        SELECT id FROM sync_outbox WHERE NOT finished
-        ORDER BY next_attempt_at, occurred_at LIMIT $1 FOR UPDATE SKIP LOCKED))
-      RETURNING id, tenant_id, device_id, convert_to(payload_json::text, 'UTF8') AS payload",
+    bare: &[
+        (
+            "delete",
+            "DELETE FROM sync_outbox WHERE id = ANY (ARRAY(
+                SELECT id FROM sync_outbox WHERE NOT finished
+                ORDER BY next_attempt_at, occurred_at LIMIT $1 FOR UPDATE SKIP LOCKED))
+            RETURNING id, tenant_id, device_id, convert_to(payload_json::text, 'UTF8') AS payload",
+            None,
+        ),
+        (
+            "update",
+            "UPDATE sync_outbox SET status = 'acked', updated_at = now() WHERE id = ANY (ARRAY(
+                SELECT id FROM sync_outbox WHERE NOT finished
+                ORDER BY next_attempt_at, occurred_at LIMIT $1 FOR UPDATE SKIP LOCKED))
+            RETURNING id, tenant_id, device_id, convert_to(payload_json::text, 'UTF8') AS payload",
+            Some(0.5),
+        ),
+    ],
     table: sync,
 };
 

@@ -89,7 +89,8 @@ impl Graph {
                 "metadata",
                 "--format-version",
                 "1",
-                "--offline",
+                // Not offline: what only the benchmarks need may not be here yet.
+                "--locked",
                 "--filter-platform",
                 host.trim(),
             ])
