@@ -21,5 +21,5 @@ export default defineConfig({
     trace: 'retain-on-failure',
     launchOptions: { executablePath: process.env.CHROMIUM ?? '/usr/bin/chromium', args: ['--no-sandbox', '--disable-background-networking'] },
   },
-  webServer: real ? undefined : { command: `node mock/server.js --port ${port} --nodes 300 --flood`, port, reuseExistingServer: false, timeout: 30_000 },
+  webServer: real ? undefined : { command: `node mock/server.js --port ${port} --nodes 1000 --flood`, port, reuseExistingServer: false, timeout: 30_000 },
 });

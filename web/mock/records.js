@@ -45,7 +45,7 @@ export class Records {
   }
 
   #session(i, now) {
-    const start = now - 420_000 * (i + 0.4);
+    const start = now - 2_820_000 * (i + 0.1);
     const status = i === 0 ? 'created' : i % 17 === 9 ? 'cancelled' : 'finalized';
     const weight = 82 + noise(hash('weight'), i) * 46;
     const images = status === 'cancelled' ? 1 : 2 + (i % 3);

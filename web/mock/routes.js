@@ -114,7 +114,16 @@ function where(system, id) {
   if (!/^[0-9a-f-]{36}$/.test(id ?? '')) return { refused: 'An event id is a UUID.', status: 400, code: 'malformed' };
   if (id.startsWith('00000000')) return null;
   const at = (seconds) => iso(system.now - seconds * 1000);
-  return { body: { event_id: id, site: system.sites[0].name, tenant_id: TENANT, stages: [{ stage: 'spooled', state: 'acknowledged', at: at(64) }, { stage: 'received', state: 'stored at the edge', at: at(62) }, { stage: 'outbox', state: 'acked after 1 attempt', at: at(60) }, { stage: 'accepted', state: 'accepted', at: at(60) }, { stage: 'published', state: 'confirmed by the bus', at: at(59) }, { stage: 'stored', state: 'telemetry', at: at(58) }], notes: [] } };
+  // As the console says it: of two stages the time is not kept.
+  const stages = [
+    { stage: 'spooled', state: 'barn-1 seq 40217: acknowledged, and gone from the node\'s spool', at: null },
+    { stage: 'received', state: 'stored at the edge', at: at(62) },
+    { stage: 'sent', state: 'acked', at: at(60) },
+    { stage: 'accepted', state: 'yes', at: at(60) },
+    { stage: 'published', state: 'confirmed by the bus', at: null },
+    { stage: 'stored', state: 'telemetry_reading', at: at(58) },
+  ];
+  return { body: { event_id: id, site: system.sites[0].name, tenant_id: TENANT, stages, notes: [] } };
 }
 
 function alarmList(records, query, paged) {

@@ -29,9 +29,10 @@ export function decimal(value: number | null | undefined, digits = 2): string {
   return value.toLocaleString('en-GB', { minimumFractionDigits: 0, maximumFractionDigits: places });
 }
 
-export function weight(kg: number | null | undefined): string {
+/** `of` is the animal whose weight it is a part or a difference of: both have the same digits. */
+export function weight(kg: number | null | undefined, of = kg): string {
   // A hen is weighed to the gram, a pig to a tenth of a kilogram.
-  return kg == null ? '–' : `${kg.toFixed(Math.abs(kg) < 10 ? 3 : 1)} kg`;
+  return kg == null ? '–' : `${kg.toFixed(Math.abs(of ?? kg) < 10 ? 3 : 1)} kg`;
 }
 
 export function bytes(value: number | null | undefined): string {

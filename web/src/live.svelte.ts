@@ -1,6 +1,7 @@
 // The picture that the console sends once a second, and its last ten minutes. When it stops coming the page says since when, and tries again.
+// However fast messages come, the page changes at most once a frame: what came meanwhile is taken together.
 import { get } from './api/client';
-import type { FlowHistory, NodeChanges, Picture } from './api/types';
+import type { NodeChanges, Picture } from './api/types';
 import { session } from './session.svelte';
 
 /** A picture comes every second: after so long without one, what is shown is old. */
@@ -10,6 +11,8 @@ const TICKS_KEPT = 600;
 /** Ten minutes on the width of a card move by less than a pixel a second: with many cards their lines are drawn less often. */
 const MANY_TRACKS = 40;
 const MANY_EVERY = 5;
+/** So much may wait for a frame. A window that is covered may have none for long, and then it is taken without one. */
+const MOST_WAITING = 1_000;
 
 export interface Track {
   rate: (number | null)[];
@@ -34,6 +37,9 @@ class Live {
   #onNodes = new Set<OnNodes>();
   #openedAt = 0;
   #kept = new Map<string, Track>();
+  #waiting: Picture[] = [];
+  #changes: NodeChanges[] = [];
+  #frame = 0;
 
   start() {
     this.stop();
@@ -45,6 +51,10 @@ class Live {
   stop() {
     clearTimeout(this.#retry);
     clearInterval(this.#clock);
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    this.#waiting = [];
+    this.#changes = [];
     this.#source?.close();
     this.#source = null;
     this.picture = null;
@@ -64,10 +74,13 @@ class Live {
     this.#openedAt = Date.now();
     const source = new EventSource('/api/v1/stream');
     this.#source = source;
-    source.addEventListener('picture', (event) => this.#take(JSON.parse((event as MessageEvent<string>).data) as Picture));
+    source.addEventListener('picture', (event) => {
+      this.#waiting.push(JSON.parse((event as MessageEvent<string>).data) as Picture);
+      this.#soon();
+    });
     source.addEventListener('nodes', (event) => {
-      const changes = JSON.parse((event as MessageEvent<string>).data) as NodeChanges;
-      for (const call of this.#onNodes) call(changes);
+      this.#changes.push(JSON.parse((event as MessageEvent<string>).data) as NodeChanges);
+      this.#soon();
     });
     source.addEventListener('bye', () => {
       source.close();
@@ -96,15 +109,37 @@ class Live {
     if (source && source.readyState === EventSource.OPEN && quiet > 20_000) this.#again(source);
   }
 
-  #take(picture: Picture) {
+  /** Takes what came at the next frame. A page that nobody sees has no frames. */
+  #soon() {
+    if (document.hidden || this.#waiting.length + this.#changes.length > MOST_WAITING) this.#take();
+    else this.#frame ||= requestAnimationFrame(() => this.#take());
+  }
+
+  #take() {
+    cancelAnimationFrame(this.#frame);
+    this.#frame = 0;
+    const [pictures, changes] = [this.#waiting, this.#changes];
+    this.#waiting = [];
+    this.#changes = [];
+    for (const one of changes) for (const call of this.#onNodes) call(one);
+    const newest = pictures.at(-1);
+    if (!newest) return;
     const reconnected = this.stale;
     this.#pause = 1_000;
     this.heardAt = Date.now();
     this.now = this.heardAt;
-    const repeated = this.picture?.tick === picture.tick;
-    this.picture = picture;
+    let drawn = false;
+    for (const picture of pictures) {
+      const repeated = this.picture?.tick === picture.tick;
+      this.picture = picture;
+      if (!repeated) drawn = this.#keep(picture) || drawn;
+    }
+    if (drawn) this.#draw();
     if (reconnected) void this.#history();
-    if (repeated) return;
+  }
+
+  /** Puts a picture at the end of the tracks; whether they are to be drawn for it. */
+  #keep(picture: Picture): boolean {
     const next = new Map<string, Track>();
     for (const one of [...picture.flow.stages, ...picture.flow.links]) {
       const track = this.#kept.get(one.id) ?? { rate: [], held: [] };
@@ -117,7 +152,7 @@ class Live {
       next.set(one.id, track);
     }
     this.#kept = next;
-    if (next.size <= MANY_TRACKS || picture.tick % MANY_EVERY === 0) this.#draw();
+    return next.size <= MANY_TRACKS || picture.tick % MANY_EVERY === 0;
   }
 
   #draw() {
@@ -126,7 +161,7 @@ class Live {
 
   async #history() {
     try {
-      const history = await get<FlowHistory>('/api/v1/flow/history', { seconds: TICKS_KEPT });
+      const history = await get('/api/v1/flow/history', { seconds: TICKS_KEPT });
       this.#kept = new Map(history.series.map((one) => [one.id, { rate: one.rate_per_s, held: one.held }]));
       this.#draw();
     } catch {

@@ -21,7 +21,7 @@ class Session {
 
   async look() {
     try {
-      this.me = await get<Me>('/api/v1/me');
+      this.me = await get('/api/v1/me');
       this.state = 'in';
     } catch (failure) {
       if (failure instanceof ApiError && failure.status === 401) return;
@@ -30,13 +30,13 @@ class Session {
   }
 
   async signIn(token: string) {
-    this.me = await post<Me>('/api/v1/sign-in', { token });
+    this.me = await post('/api/v1/sign-in', {}, { token });
     this.ended = false;
     this.state = 'in';
   }
 
   async signOut() {
-    await post('/api/v1/sign-out');
+    await post('/api/v1/sign-out', {});
     this.me = null;
     this.state = 'out';
   }

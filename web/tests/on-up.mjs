@@ -38,23 +38,30 @@ const PLANT = `INSERT INTO historian_dead_letters (consumer_group, message_id, t
         'category', 'telemetry', 'nodeId', node_id)::text, 'UTF8'), 'incompatible_schema', 'the schema has major version 2, this historian reads 1', 1, now()
     FROM telemetry WHERE (SELECT count(*) FROM telemetry) >= 5 ORDER BY created_at LIMIT 5`;
 
-/** Some events that were delivered are given up by hand: a system that works has no dead letters of its own. */
-async function giveUp(database, sql) {
+/** A reading that the cloud has acknowledged and that is given up by nobody: the page is asked where it has been. */
+const DELIVERED = `SELECT id FROM sync_outbox WHERE stream IS NOT NULL AND status = 'acked' AND event_type = 'telemetry.ingested' ORDER BY id LIMIT 1`;
+
+/** What a statement answers, once that is `enough`. */
+async function answer(database, sql, enough) {
   const until = Date.now() + START_WITHIN_MS;
   while (Date.now() < until) {
-    const said = execFileSync('psql', ['-qAt', '-h', join(data, 'data/postgres/run'), '-U', 'postgres', '-d', database, '-c', `WITH given AS (${sql} RETURNING 1) SELECT count(*) FROM given`], { encoding: 'utf8' });
-    if (Number(said) === 5) return;
+    const said = execFileSync('psql', ['-qAt', '-h', join(data, 'data/postgres/run'), '-U', 'postgres', '-d', database, '-c', sql], { encoding: 'utf8' }).trim();
+    if (enough(said)) return said;
     await new Promise((done) => setTimeout(done, 500));
   }
   throw new Error(`nothing was delivered in ${database}`);
 }
+
+/** Some events that were delivered are given up by hand: a system that works has no dead letters of its own. */
+const giveUp = (database, sql) => answer(database, `WITH given AS (${sql} RETURNING 1) SELECT count(*) FROM given`, (said) => Number(said) === 5);
 
 let status = 1;
 try {
   const at = await address();
   await giveUp('edge', SITE);
   await giveUp('scada_historian', PLANT);
-  const env = { ...process.env, HOLDFAST_CONSOLE: at, HOLDFAST_OPERATOR_TOKEN: read('operator.token'), HOLDFAST_VIEWER_TOKEN: read('viewer.token') };
+  const delivered = await answer('edge', DELIVERED, Boolean);
+  const env = { ...process.env, HOLDFAST_DELIVERED_EVENT: delivered, HOLDFAST_CONSOLE: at, HOLDFAST_OPERATOR_TOKEN: read('operator.token'), HOLDFAST_VIEWER_TOKEN: read('viewer.token') };
   const tests = spawn('npx', ['playwright', 'test', ...rest], { stdio: 'inherit', env });
   status = await new Promise((done) => tests.on('exit', (code) => done(code ?? 1)));
 } finally {

@@ -4,6 +4,8 @@ import { expect, test as base, type Page } from '@playwright/test';
 export const real = Boolean(process.env.HOLDFAST_CONSOLE);
 export const operator = process.env.HOLDFAST_OPERATOR_TOKEN ?? 'mock-operator';
 export const viewer = process.env.HOLDFAST_VIEWER_TOKEN ?? 'mock-viewer';
+/** An event that was delivered and is stored. */
+export const delivered = process.env.HOLDFAST_DELIVERED_EVENT ?? '0191c2f0-5b1a-7cc3-98ab-5f1f4be0a1d2';
 
 interface Watched {
   /** Refusals that a test asks for, as they appear in the browser's console. */
@@ -44,7 +46,12 @@ export async function open(page: Page, view: string) {
 
 /** The views that this console has: the real one may have no historian and no schedules. */
 export async function views(page: Page): Promise<string[]> {
-  return page.evaluate(async () => ((await (await fetch('/api/v1/me')).json()) as { views: string[] }).views);
+  return (await ask<{ views: string[] }>(page, '/api/v1/me')).views;
+}
+
+/** What the console answers to the page, from the page. */
+export async function ask<T>(page: Page, path: string): Promise<T> {
+  return page.evaluate(async (from) => (await (await fetch(from)).json()) as T, path);
 }
 
 /** A number as the page writes it. */

@@ -1,7 +1,8 @@
 // What is pure is tested without a browser.
 import { expect, test } from '@playwright/test';
-import { bytes, brief, percent, rate, span } from '../src/format';
+import { bytes, brief, percent, rate, span, weight } from '../src/format';
 import type { Link, Stage } from '../src/api/types';
+import { trailTone } from '../src/parts/tones';
 import { shape, verdict } from '../src/views/flow/verdict';
 import { CLOSEST_S, FURTHEST_S, move, pinch, width, zoom, type Range } from '../src/plot/range';
 
@@ -50,6 +51,7 @@ test('numbers and times look as documented', () => {
   expect([0, 0.3, 12.4, 15_300].map(rate)).toEqual(['0/s', '0.3/s', '12/s', '15.3 k/s']);
   expect([999, 1_500, 2.4e9].map(bytes)).toEqual(['999 B', '1.5 kB', '2.4 GB']);
   expect([percent(1, 2), percent(999_999, 1_000_000), percent(1, 1e6), percent(1, 0)]).toEqual(['50 %', '>99.9 %', '<0.1 %', '–']);
+  expect([weight(2.4), weight(96.2), weight(2.5, 96.2), weight(-0.1, 2.4)]).toEqual(['2.400 kg', '96.2 kg', '2.5 kg', '-0.100 kg']);
   expect([9_999, 10_000, 2_400_000, 7.1e9].map(brief)).toEqual(['9,999', '10.0 k', '2.4 M', '7.1 G']);
 });
 
@@ -67,4 +69,12 @@ test('a lane says the worst of what it has', () => {
   // Cut by a person counts at once, whatever the tiers have noticed.
   expect(verdict([stage], [{ ...link, cut: true }]).text).toBe('Cut by a person');
   expect(shape({ ...link, cut: true })).toBe('down');
+});
+
+test('a stage of an event’s way is reached, on its way, not known or bad, by its words', () => {
+  const of = (...states: string[]) => states.map((state) => trailTone({ state }));
+  expect(of('acked', 'stored at the edge', 'confirmed by the bus', 'yes', 'telemetry_reading', 'barn-1 seq 7: still in the node\'s spool')).toEqual(Array(6).fill('ok'));
+  expect(of('not yet: pending', 'pending', 'sending, timeout')).toEqual(Array(3).fill('held'));
+  expect(of('unknown to the cloud', 'in no consumer\'s table', 'the cloud was not asked')).toEqual(Array(3).fill('unknown'));
+  expect(of('rejected: invalid_unit', 'dlq, invalid_unit', 'given up by media.sync: timeout', 'in quarantine: schema')).toEqual(Array(4).fill('bad'));
 });

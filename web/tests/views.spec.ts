@@ -1,5 +1,5 @@
 import { connect } from './cable';
-import { expect, number, open, real, signIn, test, viewer, views } from './page';
+import { ask, delivered, expect, number, open, real, signIn, test, viewer, views } from './page';
 
 test('every view shows something, and says nothing wrong', async ({ page }) => {
   await signIn(page);
@@ -66,10 +66,63 @@ test('conservation adds up; verify and where answer', async ({ page, watched }) 
   await page.getByLabel('Event id').fill('00000000-0000-7000-8000-000000000000');
   await page.getByRole('button', { name: 'Look' }).click();
   await expect(page.getByText('Nobody knows this event')).toBeVisible();
-  if (!real) {
-    await page.getByLabel('Event id').fill('0191c2f0-5b1a-7cc3-98ab-5f1f4be0a1d2');
-    await page.getByRole('button', { name: 'Look' }).click();
-    await expect(page.locator('[data-where] li')).toHaveCount(6);
+});
+
+test('where an event has been is said stage by stage', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'conservation');
+  await page.getByLabel('Event id').fill(delivered);
+  await page.getByRole('button', { name: 'Look' }).click();
+  const stages = page.locator('[data-where] li');
+  for (const [i, stage] of ['spooled', 'received', 'sent', 'accepted', 'published', 'stored'].entries()) await expect(stages.nth(i)).toContainText(stage);
+  await expect(stages.filter({ hasText: 'stored at the edge' })).toContainText(/\d\d:\d\d/);
+  await expect(stages.filter({ hasText: 'sent' })).toContainText('acked');
+  await expect(stages.filter({ hasText: 'confirmed by the bus' })).toContainText('time not kept');
+  await expect(stages.filter({ hasText: 'telemetry reading' })).toContainText(/stored.*\d\d:\d\d/s);
+  await expect(page.locator('[data-where]')).not.toContainText('not yet');
+  await expect(page.getByText(/^Site /)).toBeVisible();
+});
+
+test('what was declared lost is on a line of time and in words, as far back as is asked', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'conservation');
+  const section = page.getByRole('region', { name: 'Known gaps' });
+  for (const [name, days] of [['1 day', 1], ['30 days', 30]] as const) {
+    const answered = page.waitForResponse((reply) => reply.url().includes('/conservation/gaps') && Math.abs(Date.parse(new URL(reply.url()).searchParams.get('from')!) + days * 86_400_000 - Date.now()) < 60_000);
+    await section.getByRole('button', { name, exact: true }).click();
+    const { items } = (await (await answered).json()) as { items: { stream: string; reason: string; count: number }[] };
+    if (items.length === 0) {
+      await expect(section).toContainText('Nothing was lost in this time.');
+      await expect(section.locator('.gap')).toHaveCount(0);
+      continue;
+    }
+    await expect(section).toContainText(`${items.length} gaps`);
+    await expect(section.locator('tbody tr').first()).toContainText(items[0]!.stream);
+    await expect(section.locator('tbody tr').first()).toContainText(items[0]!.reason.replaceAll('_', ' '));
+    // Each mark lies on its stream's line, and inside of it.
+    const lines = section.locator('.track');
+    await expect(lines.first().locator('.gap').first()).toBeVisible();
+    const [line, mark] = [(await lines.first().boundingBox())!, (await lines.first().locator('.gap').first().boundingBox())!];
+    expect(mark.x).toBeGreaterThanOrEqual(line.x - 1);
+    expect(mark.x + mark.width).toBeLessThanOrEqual(line.x + line.width + 1);
+    await expect(section.locator('.gap').first()).toHaveAttribute('title', /: [\d,]+ events?$/);
+  }
+  // A system that works has lost nothing; the one that is played has.
+  if (!real) await expect(section.locator('.gap').first()).toBeVisible();
+});
+
+test('a flood of alarms is said above them', async ({ page }) => {
+  await signIn(page);
+  await open(page, 'alarms');
+  const { floods } = await ask<{ floods: { position: string; peak: number }[] }>(page, '/api/v1/alarms?limit=1');
+  if (!real) expect(floods.map((one) => one.position)).toEqual(['PLANT01']);
+  // A real plant may begin one at any moment: as many as the console says, now or a moment later.
+  const banner = page.getByRole('status').filter({ hasText: 'Alarm flood at' });
+  if (real) await expect.poll(async () => (await banner.count()) === (await ask<{ floods: unknown[] }>(page, '/api/v1/alarms?limit=1')).floods.length).toBe(true);
+  else {
+    await expect(banner).toHaveCount(1);
+    await expect(banner).toContainText('Alarm flood at PLANT01');
+    await expect(banner).toContainText('37 in ten minutes');
   }
 });
 
@@ -117,6 +170,22 @@ test('explore: several series, zoom by wheel, keys and buttons, gaps and marks i
   await page.locator('.plot[role="application"]').focus();
   await page.keyboard.press(',');
   await expect(page.locator('[aria-live="polite"]').filter({ hasText: ':' })).not.toBeEmpty();
+  // What is hatched and flagged in the plot stands beside it in words.
+  await page.getByRole('button', { name: '6 h', exact: true }).click();
+  await expect(about).toContainText('6 h shown');
+  const marks = page.getByRole('region', { name: 'Alarms and events' });
+  await expect(marks.getByRole('listitem').first()).toContainText(/(alarm|event|low|medium|high|critical).*\d\d:\d\d.*\w/is);
+  if (!real) {
+    await expect(about).toContainText('1 known gap hatched');
+    const gap = page.getByRole('region', { name: 'Known gaps' }).getByRole('listitem').first();
+    await expect(gap).toContainText('drop oldest');
+    await expect(gap).toContainText('1,260 readings in 21 min');
+    // Its time is a way to it.
+    const before = await page.locator('.plot[role="application"]').getAttribute('aria-label');
+    await gap.getByRole('button').click();
+    await expect(page.locator('.plot[role="application"]')).not.toHaveAttribute('aria-label', before!);
+    await expect(about).toContainText('1 h 30 min shown');
+  }
   const csv = await page.getByRole('link', { name: 'CSV' }).evaluate(async (link: HTMLAnchorElement) => (await fetch(link.href)).text());
   expect(csv).toMatch(/^series,at,value,quality\n/);
 });

@@ -40,6 +40,14 @@ pub enum PublishError {
         /// What is wrong.
         problem: &'static str,
     },
+    /// The broker judged this message and does not take it as things stand: a rule of the topic, which its operators can change.
+    #[error("the broker refuses the {what}: it {problem}")]
+    Rejected {
+        /// Which part.
+        what: &'static str,
+        /// What is wrong.
+        problem: &'static str,
+    },
     /// There is no connection. Nothing was sent.
     #[error("the bus cannot be reached: {0}")]
     Unreachable(Arc<str>),
@@ -55,6 +63,9 @@ pub enum PublishError {
     /// It cannot work as configured: an exchange that is not there or not allowed.
     #[error("misconfigured: {0}")]
     Misconfigured(Arc<str>),
+    /// There is no topic of this name. Messages of other topics are not concerned.
+    #[error("there is no topic {0}")]
+    NoTopic(Arc<str>),
 }
 
 impl PublishError {
@@ -63,12 +74,13 @@ impl PublishError {
         match self {
             PublishError::Unroutable { .. }
             | PublishError::TooLarge { .. }
-            | PublishError::Malformed { .. } => About::Message,
+            | PublishError::Malformed { .. }
+            | PublishError::Rejected { .. } => About::Message,
             PublishError::Unreachable(_)
             | PublishError::Blocked
             | PublishError::Unconfirmed(_)
             | PublishError::Refused => About::Destination,
-            PublishError::Misconfigured(_) => About::Us,
+            PublishError::Misconfigured(_) | PublishError::NoTopic(_) => About::Us,
         }
     }
 
@@ -78,11 +90,13 @@ impl PublishError {
             PublishError::Unroutable { .. } => "UNROUTABLE",
             PublishError::TooLarge { .. } => "TOO_LARGE",
             PublishError::Malformed { .. } => "MALFORMED",
+            PublishError::Rejected { .. } => "REJECTED",
             PublishError::Unreachable(_) => "UNREACHABLE",
             PublishError::Blocked => "BLOCKED",
             PublishError::Unconfirmed(_) => "UNCONFIRMED",
             PublishError::Refused => "REFUSED",
             PublishError::Misconfigured(_) => "MISCONFIGURED",
+            PublishError::NoTopic(_) => "NO_TOPIC",
         }
     }
 }

@@ -22,8 +22,8 @@ use tokio::time::Instant;
 use crate::batch::{Mark, Settle};
 use crate::retry::Verdict;
 use crate::{
-    Batch, Binding, Committed, ConsumeError, Consumer, DeadLetter, DeadLetters, Delivery, Message,
-    Metrics, PublishError, Publisher, Retry,
+    Batch, Binding, Committed, ConsumeError, Consumer, DeadLetter, DeadLetters, Delivery, Depth,
+    Message, Metrics, PublishError, Publisher, Retry,
 };
 
 /// How the inline bus runs.
@@ -67,6 +67,8 @@ struct Item {
     index: usize,
     /// Tells the publisher that this group has settled it. Has room for every item of the call.
     settled: mpsc::Sender<usize>,
+    /// Counts it as held by the group for as long as it lives.
+    _held: Arc<()>,
 }
 
 impl Item {
@@ -93,6 +95,8 @@ struct Group {
     name: String,
     bindings: Vec<Binding>,
     queue: mpsc::Sender<Item>,
+    /// Every item of the group has a clone of it.
+    held: Arc<()>,
 }
 
 /// The publishing side. Groups are added before it is shared.
@@ -120,8 +124,18 @@ impl Bus {
             dead_letters: Arc::clone(&self.dead_letters),
             metrics: self.options.metrics.clone(),
         });
-        self.groups.push(Group { name, bindings, queue: sender });
+        self.groups.push(Group { name, bindings, queue: sender, held: Arc::new(()) });
         GroupConsumer { receiver, batch: self.options.batch.max(1), shared }
+    }
+
+    /// How much each group holds and has not settled: what waits, what is in hand, and what comes again later.
+    pub fn depths(&self) -> Vec<Depth> {
+        let depth = |group: &Group| Depth {
+            name: group.name.clone(),
+            waiting: (Arc::strong_count(&group.held) - 1) as u64,
+            consumers: Some(u64::from(!group.queue.is_closed())),
+        };
+        self.groups.iter().map(depth).collect()
     }
 
     async fn publish_batch(&self, batch: Vec<Message>) -> Vec<Result<(), PublishError>> {
@@ -183,9 +197,18 @@ impl Bus {
         let (settled, mut results) = mpsc::channel(parcels.len().max(1));
         let mut wait = Ok(());
         for Parcel { index, group, message, replayed } in parcels {
-            let settled = settled.clone();
-            let item = Item { message, attempts: 0, redelivered: false, replayed, index, settled };
-            match tokio::time::timeout_at(deadline, self.groups[group].queue.send(item)).await {
+            let (settled, group) = (settled.clone(), &self.groups[group]);
+            let held = Arc::clone(&group.held);
+            let item = Item {
+                message,
+                attempts: 0,
+                redelivered: false,
+                replayed,
+                index,
+                settled,
+                _held: held,
+            };
+            match tokio::time::timeout_at(deadline, group.queue.send(item)).await {
                 Ok(Ok(())) => {}
                 Ok(Err(_)) => wait = Err("a group's consumer is gone"),
                 Err(_) => {

@@ -17,6 +17,7 @@
 
 mod batch;
 mod dead_letter;
+mod depth;
 mod error;
 pub mod inline;
 #[cfg(feature = "kafka")]
@@ -36,6 +37,7 @@ pub use dead_letter::{
     CauseGroup, DeadLetter, DeadLetters, Death, Filter, Listing, Pace, Progress, ReplayOptions,
     Replayed, Test, by_cause, export_line,
 };
+pub use depth::Depth;
 pub use error::{About, ConsumeError, PublishError};
 pub use message::{Cause, Message};
 pub use metrics::Metrics;

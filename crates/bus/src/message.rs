@@ -9,7 +9,7 @@ use crate::PublishError;
 
 /// AMQP's limit to the names that a message carries.
 const MAX_NAME_BYTES: usize = 255;
-/// A header's value; traces and coordinates are far shorter.
+/// A header's value; traces and coordinates are far shorter. A key travels as one where the broker has no keys.
 const MAX_HEADER_BYTES: usize = 4096;
 const MAX_HEADERS: usize = 32;
 /// The longest explanation of a failure that is kept with a message, in characters.
@@ -59,13 +59,18 @@ impl Message {
             ("exchange", Some(self.exchange.as_str())),
             ("routing key", Some(self.routing_key.as_str())),
             ("message id", Some(self.message_id.as_str())),
-            ("key", self.key.as_deref()),
             ("content type", self.content_type.as_deref()),
         ];
         for (what, value) in named {
             if value.is_some_and(|value| value.len() > MAX_NAME_BYTES) {
                 return Err(PublishError::Malformed { what, problem: "is longer than 255 bytes" });
             }
+        }
+        if self.key.as_ref().is_some_and(|key| key.len() > MAX_HEADER_BYTES) {
+            return Err(PublishError::Malformed {
+                what: "key",
+                problem: "is longer than 4096 bytes",
+            });
         }
         if self.exchange.is_empty() {
             return Err(PublishError::Malformed { what: "exchange", problem: "is empty" });
@@ -137,6 +142,7 @@ mod tests {
             Message { exchange: String::new(), ..sound.clone() },
             Message { message_id: String::new(), ..sound.clone() },
             Message { routing_key: "k".repeat(256), ..sound.clone() },
+            Message { key: Some("k".repeat(4097)), ..sound.clone() },
             Message { headers: [("x-death".to_owned(), "1".to_owned())].into(), ..sound.clone() },
             Message { headers: [("a".to_owned(), "b".repeat(5000))].into(), ..sound.clone() },
             Message { body: Bytes::from_static(b"12345"), ..sound.clone() },

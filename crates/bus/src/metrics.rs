@@ -88,7 +88,7 @@ impl Metrics {
             let counter = match result {
                 Ok(()) => &self.confirmed,
                 Err(PublishError::Unroutable { .. }) => &self.unroutable,
-                Err(PublishError::Refused) => &self.refused,
+                Err(PublishError::Refused | PublishError::Rejected { .. }) => &self.refused,
                 Err(PublishError::Unconfirmed(_)) => &self.unconfirmed,
                 Err(_) => &self.not_sent,
             };

@@ -13,6 +13,7 @@ use rand::RngExt as _;
 use tokio::task::JoinSet;
 use tokio_util::sync::CancellationToken;
 
+use crate::behind::Behind;
 use crate::config::{Config, Role};
 use crate::consume::Group;
 use crate::http::{Http, Service};
@@ -106,6 +107,7 @@ impl Cloud {
         let listener = metrics.counting(|| Listener::bind(config.listen, config.tls.as_ref()))?;
         let http = listener.address();
 
+        let behind = Behind::default();
         let stop = CancellationToken::new();
         let mut tasks = JoinSet::new();
         tasks.spawn(maintenance::run(
@@ -127,6 +129,7 @@ impl Cloud {
             copies: config.consume.stores.is_some(),
             bus: config.bus.as_str(),
             letters: dead_letters::broker::desk(&config.bus, &topology),
+            behind: behind.clone(),
             database: config.database.clone(),
         });
         tasks.spawn(listener.serve(service.router(), stop.clone().cancelled_owned(), GOODBYE));
@@ -143,6 +146,7 @@ impl Cloud {
             pool,
             metrics: Arc::clone(&metrics),
             readiness: readiness.clone(),
+            behind,
         };
         tasks.spawn(line.run(stop.clone()));
         Ok(Cloud { http, metrics, readiness, stop, tasks })

@@ -14,6 +14,7 @@
 //! It must not know the edge's insides. It fails at start for what can never work; after that the
 //! database may come and go, and requests are answered 503 meanwhile.
 
+mod behind;
 mod cloud;
 pub mod config;
 pub mod consume;

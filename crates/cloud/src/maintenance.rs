@@ -22,7 +22,7 @@ const SWEEP_LOCK: i64 = 0x636c_6477;
 /// How often the metrics' histograms are drained.
 const UPKEEP_EVERY: Duration = Duration::from_secs(5);
 
-/// Removes event ids that were first seen before `ttl` ago. Returns how many, or `None` when
+/// Removes event ids that were first seen before `ttl` ago, and what is kept beside them for as long. Returns how many, or `None` when
 /// another replica is at it.
 pub async fn sweep_dedupe(options: &pg::Options, ttl: Duration) -> Result<Option<u64>, pg::Error> {
     let client = pg::connect(options).await?;
@@ -31,20 +31,30 @@ pub async fn sweep_dedupe(options: &pg::Options, ttl: Duration) -> Result<Option
     if !row.get::<_, bool>(0) {
         return Ok(None);
     }
+    let removed = sweep(&client, ("ingest_dedupe", "first_seen_at"), ttl).await?;
+    // After the ids: what is stored is not asked for any more once its id is forgotten.
+    sweep(&client, ("stored_event", "stored_at"), ttl).await?;
+    sweep(&client, ("ingest_again", "asked_at"), ttl).await?;
+    Ok(Some(removed))
+}
+
+/// Removes the rows of a table that are older than `ttl`, a few at a time.
+async fn sweep(
+    client: &tokio_postgres::Client,
+    (table, at): (&'static str, &'static str),
+    ttl: Duration,
+) -> Result<u64, pg::Error> {
+    let text = format!(
+        "DELETE FROM {table} WHERE ctid = ANY(ARRAY(
+             SELECT ctid FROM {table} WHERE {at} < now() - make_interval(secs => $1)
+             ORDER BY {at} LIMIT $2))"
+    );
     let mut removed = 0;
     loop {
-        let rows = client
-            .execute(
-                "DELETE FROM ingest_dedupe WHERE ctid = ANY(ARRAY(
-                     SELECT ctid FROM ingest_dedupe
-                     WHERE first_seen_at < now() - make_interval(secs => $1)
-                     ORDER BY first_seen_at LIMIT $2))",
-                &[&ttl.as_secs_f64(), &SWEEP_ROWS],
-            )
-            .await?;
+        let rows = client.execute(&text, &[&ttl.as_secs_f64(), &SWEEP_ROWS]).await?;
         removed += rows;
         if rows < SWEEP_ROWS.unsigned_abs() {
-            return Ok(Some(removed));
+            return Ok(removed);
         }
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use event::id::NodeId;
-use settings::{Key, Kind, LiveSecret, Section, joined};
+use settings::{Key, Kind, LiveSecret, Secret, Section, joined};
 
 use crate::alerts::Webhook;
 
@@ -16,8 +16,8 @@ pub const SECTION: &str = "console";
 
 const SECOND: u64 = 1_000;
 const HOUR: u64 = 3_600 * SECOND;
-/// More sites than this want more than one console.
-const MAX_SITES: usize = 200;
+/// More sites, or SCADA nodes, than this want more than one console.
+const MAX_PLACES: usize = 200;
 
 /// Every key of the section.
 pub const KEYS: &[Key] =
@@ -59,6 +59,12 @@ const OWN: &[Key] = &[
     Key::new("cloud.token", Kind::Text, "A token of role operator of the cloud.").secret(),
     Key::new("historian.url", Kind::Text, "The historian's API: http://host:port or https://…."),
     Key::new("historian.token", Kind::Text, "A token of role operator of the historian.").secret(),
+    Key::new(
+        "producers",
+        Kind::List,
+        "SCADA nodes whose outboxes are watched, each NAME=URL or NAME=URL=TOKEN_FILE: where its /metrics can be read, on this machine or through a proxy, and a token for that proxy.",
+    )
+    .default(""),
     Key::new(
         "ca_file",
         Kind::Text,
@@ -139,6 +145,8 @@ pub struct Config {
     pub cloud: Option<Place>,
     /// The historian.
     pub historian: Option<Place>,
+    /// SCADA nodes.
+    pub producers: Vec<Place>,
     /// Schedules.
     pub schedule: Option<Place>,
     /// Where alerts are posted to.
@@ -177,9 +185,10 @@ impl Config {
             tls: api::serve::Tls::from_section(section)?,
             trust: api::client::Tls::from_section(section, "")?,
             public_url: public_url.map(|url| url.trim_end_matches('/').to_owned()),
-            sites: sites(section)?,
+            sites: places(section, "sites", true)?,
             cloud: place(section, "cloud")?,
             historian: place(section, "historian")?,
+            producers: places(section, "producers", false)?,
             schedule: place(section, "schedule")?,
             webhook: webhook(section)?,
             up_control: section.find("up_control")?.map(|value| value.path()),
@@ -189,34 +198,44 @@ impl Config {
     }
 }
 
-fn sites(section: &Section) -> Result<Vec<Place>, settings::Error> {
-    let mut sites: Vec<Place> = Vec::new();
-    let refuse = |why: String| section.refuse("sites", why);
-    for text in section.get("sites")?.list() {
+/// A list of places; a token is always there, or may be left out.
+fn places(
+    section: &Section,
+    key: &'static str,
+    with_token: bool,
+) -> Result<Vec<Place>, settings::Error> {
+    let mut places: Vec<Place> = Vec::new();
+    let refuse = |why: String| section.refuse(key, why);
+    for text in section.get(key)?.list() {
         let parts: Vec<&str> = text.splitn(3, '=').map(str::trim).collect();
-        let [name, url, file] = parts[..] else {
-            return Err(refuse(format!("expected NAME=URL=TOKEN_FILE, and found {text:?}")));
+        let (name, url, file) = match parts[..] {
+            [name, url, file] => (name, url, Some(file)),
+            [name, url] if !with_token => (name, url, None),
+            _ => return Err(refuse(format!("expected NAME=URL=TOKEN_FILE, and found {text:?}"))),
         };
         // The grammar of a node's id, because the name becomes a part of paths and of ids.
         name.parse::<NodeId>().map_err(|_| {
-            refuse(format!("{name:?} is no name of a site: expected a-z, 0-9 and -"))
+            refuse(format!("{name:?} is no name of a place: expected a-z, 0-9 and -"))
         })?;
         check_url(url).map_err(|why| refuse(format!("{name}: {why}")))?;
-        let token = LiveSecret::of_file(Path::new(file))
-            .map_err(|error| refuse(format!("{name}: {file} cannot be read: {error}")))?;
-        if sites.iter().any(|site| site.name == name) {
+        let token = match file {
+            None => LiveSecret::from(Secret::new("")),
+            Some(file) => LiveSecret::of_file(Path::new(file))
+                .map_err(|error| refuse(format!("{name}: {file} cannot be read: {error}")))?,
+        };
+        if places.iter().any(|place| place.name == name) {
             return Err(refuse(format!("{name} is there twice")));
         }
-        sites.push(Place {
+        places.push(Place {
             name: name.to_owned(),
             url: url.trim_end_matches('/').to_owned(),
             token,
         });
     }
-    if sites.len() > MAX_SITES {
-        return Err(refuse(format!("at most {MAX_SITES} sites")));
+    if places.len() > MAX_PLACES {
+        return Err(refuse(format!("at most {MAX_PLACES}")));
     }
-    Ok(sites)
+    Ok(places)
 }
 
 fn place(section: &Section, name: &'static str) -> Result<Option<Place>, settings::Error> {
@@ -279,12 +298,15 @@ mod tests {
         let config = load(&[("HOLDFAST_CONSOLE_SITES", &format!("{one},{two}"))]).unwrap();
         assert_eq!(config.sites[0].url, "http://north:8091");
         assert_eq!(config.sites[1].token.current().expose(), "hf_tulip");
+        let press = load(&[("HOLDFAST_CONSOLE_PRODUCERS", "press=http://127.0.0.1:8094")]).unwrap();
+        assert_eq!(press.producers[0].url, "http://127.0.0.1:8094");
         assert!(config.cloud.is_none() && config.listen.ip().is_loopback());
         assert!(!format!("{config:?}").contains("tulip"));
         for (pairs, said) in [
             (vec![("HOLDFAST_CONSOLE_SITES", "north")], "NAME=URL=TOKEN_FILE"),
-            (vec![("HOLDFAST_CONSOLE_SITES", "No Name=http://a=b")], "no name of a site"),
+            (vec![("HOLDFAST_CONSOLE_SITES", "No Name=http://a=b")], "no name of a place"),
             (vec![("HOLDFAST_CONSOLE_SITES", "n=http://a=/nowhere/at/all")], "cannot be read"),
+            (vec![("HOLDFAST_CONSOLE_PRODUCERS", "press")], "producers"),
             (vec![("HOLDFAST_CONSOLE_CLOUD_URL", "cloud")], "cloud.url"),
             (vec![("HOLDFAST_CONSOLE_CLOUD_URL", "http://cloud")], "cloud.token"),
             (vec![("HOLDFAST_CONSOLE_HTTP_LISTEN", "0.0.0.0:1")], "allow_remote"),

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 use crate::alerts::{self, StateError};
 use crate::config::Config;
 use crate::http::Http;
+use crate::metrics::Metrics;
 use crate::picture::{self, Board};
 use crate::upstream::Upstreams;
 
@@ -57,17 +58,21 @@ impl Console {
     /// Starts to listen and to ask. Neither the database nor any upstream needs to be there yet.
     pub async fn start(config: Config) -> Result<Console, Error> {
         let pool = pg::Pool::new(&config.database)?;
-        let listener = Listener::bind(config.listen, config.tls.as_ref())?;
+        let metrics = Metrics::new();
+        let listener = metrics.counting(|| Listener::bind(config.listen, config.tls.as_ref()))?;
         let http = listener.address();
         let upstreams = Arc::new(Upstreams::new(&config)?);
         let board = Arc::new(Board::new(&upstreams));
         let stop = CancellationToken::new();
         let mut tasks = picture::start(&upstreams, &board, config.poll_every, &stop);
-        if let Some(webhook) = &config.webhook {
-            let client = upstreams.client.clone();
-            alerts::start_webhook(webhook.clone(), client, &board, &stop, &mut tasks)?;
-        }
-        let service = Http::new(&config, pool, upstreams, board);
+        let telling = match &config.webhook {
+            None => None,
+            Some(webhook) => {
+                let (webhook, client) = (webhook.clone(), upstreams.client.clone());
+                Some(alerts::start_webhook(webhook, client, &board, &stop, &mut tasks)?)
+            }
+        };
+        let service = Http::new(&config, pool, upstreams, board, metrics, telling);
         tasks.spawn(listener.serve(service.router(), stop.clone().cancelled_owned(), GOODBYE));
         tracing::info!(%http, sites = config.sites.len(), "console started");
         Ok(Console { http, stop, tasks })

@@ -188,7 +188,7 @@ pub(crate) async fn show(
 }
 
 /// The jobs of whoever asks.
-#[utoipa::path(get, path = "/api/v1/jobs", tag = "jobs", responses((status = 200, body = JobList)))]
+#[utoipa::path(get, path = "/api/v1/jobs", operation_id = "jobs", tag = "jobs", responses((status = 200, body = JobList)))]
 pub(crate) async fn list(State(http): State<Http>, Extension(user): Extension<User>) -> Response {
     let jobs = http.jobs.0.lock().unwrap_or_else(PoisonError::into_inner);
     let mine = jobs.values().rev().filter(|job| job.owner == user.token.id).cloned();

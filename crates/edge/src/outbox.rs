@@ -20,6 +20,9 @@ SELECT a, b, c, d, e, f, g, h, i, j::jsonb, octet_length(j), k
 FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::uuid[], $5::uuid[], $6::uuid[], $7::text[],
     $8::timestamptz[], $9::text[], $10::text[], $11::int[]) AS n (a, b, c, d, e, f, g, h, i, j, k)";
 
+/// The priority of a notice of what the site gave up: it goes first, and no limit takes it.
+pub(crate) const NOTICE: i32 = 30;
+
 /// Higher goes to the cloud first.
 pub(crate) fn priority(class: Class) -> i32 {
     match class {

@@ -8,7 +8,7 @@ use event::id::TenantId;
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::table;
 
 /// The variable of `cloud.roles`.
@@ -33,11 +33,19 @@ pub(crate) enum TokenCommand {
     #[command(after_help = "Examples:
   holdfast token create site-north --role edge --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002
   holdfast token create ops --role admin --all-tenants --days 90
-  holdfast token create anna --edge --role operator --all-tenants     for the outbox at a site")]
+  holdfast token create anna --edge --role operator --all-tenants     for the outbox at a site
+  holdfast token create ci --role viewer --all-tenants --json | jq -r .secret")]
     Create(CreateArgs),
     /// Every token: what it is for, and when it was last used.
+    #[command(after_help = "Examples:
+  holdfast token list --config cloud.toml
+  holdfast token list --edge --json | jq '.[] | select(.last_used_at == null) | .name'     made and never used")]
     List(ListArgs),
     /// Stop a token. It takes a few seconds to reach every replica.
+    #[command(after_help = "Examples:
+  holdfast token list                                                which there are, with their ids
+  holdfast token revoke 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01
+  holdfast token revoke 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01 --edge --json")]
     Revoke(RevokeArgs),
 }
 
@@ -88,6 +96,9 @@ pub(crate) struct CreateArgs {
     /// Stops by itself after so many days; never when absent.
     #[arg(long)]
     days: Option<u32>,
+    /// JSON with the token's id and its `secret`, instead of the secret alone.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     database: DatabaseArg,
 }
@@ -105,6 +116,9 @@ pub(crate) struct ListArgs {
 pub(crate) struct RevokeArgs {
     /// The token's id, as `holdfast token list` shows it.
     id: Uuid,
+    /// The token as JSON, as `token list` has it, instead of a sentence.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     database: DatabaseArg,
 }
@@ -130,7 +144,10 @@ pub(crate) async fn run_token(command: TokenCommand) -> anyhow::Result<()> {
         TokenCommand::Revoke(args) => {
             let client = connect(&args.database).await?;
             let token = tokens::revoke(&client, args.id).await?;
-            say(&format!("{} ({}) is revoked\n", token.name, token.id))
+            match args.json {
+                true => say_json(&token),
+                false => say(&format!("{} ({}) is revoked\n", token.name, token.id)),
+            }
         }
     }
 }
@@ -147,6 +164,11 @@ async fn create(args: CreateArgs) -> anyhow::Result<()> {
     };
     let (token, secret) = tokens::create(&client, &new).await?;
     tracing::info!(id = %token.id, role = token.role.as_str(), "token made; it is shown only now");
+    if args.json {
+        let mut shown = serde_json::to_value(&token)?;
+        shown["secret"] = secret.expose().into();
+        return say_json(&shown);
+    }
     say(&format!("{}\n", secret.expose()))
 }
 

@@ -7,7 +7,7 @@ use clap::Subcommand;
 use settings::{Key, Section};
 
 use crate::backup;
-use crate::output::say;
+use crate::output::{say, say_json};
 
 /// `holdfast config …`
 #[derive(Debug, Subcommand)]
@@ -15,13 +15,20 @@ pub(crate) enum Command {
     /// Check the sections of a file and print each value with its origin, secrets hidden.
     #[command(after_help = "Examples:
   holdfast config check --config holdfast.toml
-  HOLDFAST_EDGE_HTTP_LISTEN=127.0.0.1:9000 holdfast config check --config holdfast.toml")]
+  HOLDFAST_EDGE_HTTP_LISTEN=127.0.0.1:9000 holdfast config check --config holdfast.toml
+  holdfast config check --config holdfast.toml --json | jq '.[] | select(.origin != \"default\")'     what was set")]
     Check {
         /// The configuration.
         #[arg(long, env = "HOLDFAST_CONFIG")]
         config: PathBuf,
+        /// JSON instead of a table: a list of keys with value and origin.
+        #[arg(long)]
+        json: bool,
     },
     /// Every key of every role: default, environment name and meaning, as Markdown.
+    #[command(after_help = "Examples:
+  holdfast config reference | less
+  holdfast config reference | grep 'sync\\.'     the keys of a part")]
     Reference,
 }
 
@@ -90,7 +97,7 @@ pub(crate) fn environment(name: &str) -> Option<String> {
 /// Runs a `config` command.
 pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     match command {
-        Command::Check { config } => check(&config),
+        Command::Check { config, json } => check(&config, json),
         Command::Reference => {
             let pages = ROLES.iter().map(|role| settings::reference(role.section, role.keys));
             say(&pages.collect::<Vec<_>>().join("\n"))
@@ -98,7 +105,7 @@ pub(crate) fn run(command: Command) -> anyhow::Result<()> {
     }
 }
 
-fn check(file: &Path) -> anyhow::Result<()> {
+fn check(file: &Path, json: bool) -> anyhow::Result<()> {
     let text =
         std::fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
     let sections: toml::Table =
@@ -114,10 +121,16 @@ fn check(file: &Path) -> anyhow::Result<()> {
         file.display(),
         known.join("], [")
     );
+    let mut all = Vec::new();
     for role in present {
         let section = Section::load(Some(file), role.section, role.keys, environment)?;
         (role.check)(&section)?;
-        say(&format!("[{}]\n{}\n", role.section, section.render()))?;
+        match json {
+            true => all.extend(section.shown().map(|(key, value, origin)| {
+                serde_json::json!({ "key": key, "value": value, "origin": origin })
+            })),
+            false => say(&format!("[{}]\n{}\n", role.section, section.render()))?,
+        }
     }
-    Ok(())
+    if json { say_json(&all) } else { Ok(()) }
 }

@@ -5,11 +5,12 @@ mod retain;
 
 use std::path::{Path, PathBuf};
 
+use anyhow::Context;
 use clap::Subcommand;
 use event::id::{BarnId, DeviceId, FarmId, NodeId, TenantId};
 use jiff::Timestamp;
 
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::table;
 
 /// `holdfast edge …`
@@ -46,10 +47,19 @@ pub(crate) enum Command {
   holdfast edge media-sweep --json")]
     MediaSweep(media_sweep::Args),
     /// Shut a node out: what it sends is quarantined, and the broker refuses it.
+    #[command(after_help = "Examples:
+  holdfast edge disable barn-7
+  holdfast edge disable barn-7 --json | jq .disabled_at")]
     Disable(NodeArg),
     /// Let a node in again that was shut out.
+    #[command(after_help = "Examples:
+  holdfast edge enable barn-7
+  holdfast edge enable barn-7 --config edge.toml --json")]
     Enable(NodeArg),
     /// Take the flag off a node after its cloned card was seen to.
+    #[command(after_help = "Examples:
+  holdfast edge nodes --json | jq '.[] | select(.flagged_at != null) | .node_id'     which have one
+  holdfast edge clear-flag barn-7")]
     ClearFlag(NodeArg),
 }
 
@@ -99,6 +109,9 @@ pub(crate) struct NodesArgs {
 pub(crate) struct NodeArg {
     /// The node's id.
     node: NodeId,
+    /// The node as JSON, as `edge nodes` has it, instead of a sentence.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     config: ConfigArg,
 }
@@ -118,8 +131,9 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Command::Disable(args) => set_disabled(args, true).await,
         Command::Enable(args) => set_disabled(args, false).await,
         Command::ClearFlag(args) => {
-            Ok(edge::registry::clear_flag(&load(args.config.config.as_deref())?, &args.node)
-                .await?)
+            let config = load(args.config.config.as_deref())?;
+            edge::registry::clear_flag(&config, &args.node).await?;
+            tell(&config, &args, "has no flag any more").await
         }
     }
 }
@@ -146,21 +160,40 @@ async fn enroll(args: EnrollArgs) -> anyhow::Result<()> {
         rotate: args.rotate,
     };
     let enrolled = edge::registry::enroll(&config, &request).await?;
+    say_of_broker(&config);
+    say(&enrolled.node_config)
+}
+
+/// What is left to be done at the broker after a node was let in or shut out.
+fn say_of_broker(config: &edge::Config) {
     match &config.broker_files {
         Some(files) => tracing::info!(
             passwords = %files.passwords.display(),
             "broker files written; make the broker read them again: kill -HUP of mosquitto"
         ),
         None => tracing::warn!(
-            "edge.broker.password_file is not set: the broker does not know this node yet; add it there by hand"
+            "edge.broker.password_file is not set: the broker does not know of this yet; change it there by hand"
         ),
     }
-    say(&enrolled.node_config)
 }
 
 async fn set_disabled(args: NodeArg, disabled: bool) -> anyhow::Result<()> {
     let config = load(args.config.config.as_deref())?;
-    Ok(edge::registry::set_disabled(&config, &args.node, disabled).await?)
+    edge::registry::set_disabled(&config, &args.node, disabled).await?;
+    say_of_broker(&config);
+    let done = if disabled { "is shut out" } else { "is let in again" };
+    tell(&config, &args, done).await
+}
+
+/// Says what was done to a node, or shows it as it now is.
+async fn tell(config: &edge::Config, args: &NodeArg, done: &str) -> anyhow::Result<()> {
+    if !args.json {
+        return say(&format!("{} {done}\n", args.node));
+    }
+    let client = pg::connect(&config.database).await?;
+    let nodes = edge::registry::list(&client, Timestamp::now(), &config.liveness).await?;
+    let node = nodes.iter().find(|node| node.node_id == args.node.as_str());
+    say_json(node.context("the node is gone")?)
 }
 
 async fn nodes(args: NodesArgs) -> anyhow::Result<()> {

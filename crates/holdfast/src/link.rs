@@ -1,6 +1,5 @@
 //! `holdfast link …`: cut and restore the links of the nodes and of the site that `up` runs, from a second terminal.
 
-use std::io::Write;
 use std::path::PathBuf;
 
 use anyhow::Context;
@@ -8,6 +7,7 @@ use event::id::NodeId;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 
+use crate::output::{say, say_json};
 use crate::up::links::{CONTROL_SOCKET, Cable, DEFAULT_DATA, Reply, Request};
 
 /// `holdfast link`
@@ -16,7 +16,8 @@ use crate::up::links::{CONTROL_SOCKET, Cable, DEFAULT_DATA, Reply, Request};
   holdfast link cut barn-1 barn-2
   holdfast link cut cloud              the site's own, to the cloud
   holdfast link deaf-down barn-3       its data arrives, the acknowledgements do not
-  holdfast link restore                all of them")]
+  holdfast link restore                all of them
+  holdfast link cut --json | jq -r '.links[]'")]
 pub(crate) struct Args {
     /// What to do with the link.
     #[arg(value_enum)]
@@ -26,6 +27,9 @@ pub(crate) struct Args {
     /// The data folder of the `up` that runs.
     #[arg(long, default_value = DEFAULT_DATA)]
     data: PathBuf,
+    /// JSON instead of a line for each.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Sends the request to the `up` that runs and prints what changed.
@@ -43,7 +47,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     let mut line = String::new();
     BufReader::new(reader).read_line(&mut line).await?;
     match serde_json::from_str(&line).context("`up` went away before it answered")? {
-        Reply::Changed(nodes) => {
+        Reply::Changed(links) if args.json => {
+            say_json(&serde_json::json!({ "set": args.set, "links": links }))
+        }
+        Reply::Changed(links) => {
             let done = match args.set {
                 Cable::Restore => "restored",
                 Cable::Cut => "cut",
@@ -52,10 +59,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
                 Cable::DeafUp => "what it sends is lost",
                 Cable::DeafDown => "what it should hear is lost",
             };
-            for node in nodes {
-                writeln!(std::io::stdout(), "{node}: {done}")?;
-            }
-            Ok(())
+            links.iter().try_for_each(|link| say(&format!("{link}: {done}\n")))
         }
         Reply::States(_) => anyhow::bail!("`up` answered something else than was asked"),
         Reply::Refused(why) => anyhow::bail!(why),

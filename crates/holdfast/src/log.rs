@@ -7,6 +7,7 @@ use std::io::IsTerminal as _;
 
 use clap::ValueEnum;
 use tracing_subscriber::filter::{EnvFilter, LevelFilter};
+use tracing_subscriber::fmt::writer::BoxMakeWriter;
 use tracing_subscriber::layer::SubscriberExt as _;
 use tracing_subscriber::util::SubscriberInitExt as _;
 use tracing_subscriber::{Layer as _, fmt};
@@ -25,15 +26,27 @@ pub(crate) enum Format {
     Json,
 }
 
-/// Starts the log. It goes to standard error, so that what a command prints can be piped.
-pub(crate) fn start(format: Format) -> otlp::Spans {
+/// Where log lines go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum To {
+    /// Standard error, so that what a command prints can be piped.
+    Errors,
+    /// Standard output, for a role that prints nothing else and whose contract says so.
+    Output,
+}
+
+/// Starts the log.
+pub(crate) fn start(format: Format, to: To) -> otlp::Spans {
     let mut filter = EnvFilter::try_from_env("HOLDFAST_LOG")
         .unwrap_or_else(|_| EnvFilter::new("info,refinery_core=warn"));
     for directive in NO_BODIES.iter().filter_map(|text| text.parse().ok()) {
         filter = filter.add_directive(directive);
     }
-    let lines =
-        fmt::layer().with_writer(std::io::stderr).with_ansi(std::io::stderr().is_terminal());
+    let (writer, terminal) = match to {
+        To::Errors => (BoxMakeWriter::new(std::io::stderr), std::io::stderr().is_terminal()),
+        To::Output => (BoxMakeWriter::new(std::io::stdout), std::io::stdout().is_terminal()),
+    };
+    let lines = fmt::layer().with_writer(writer).with_ansi(terminal);
     let lines = match format {
         Format::Text => lines.with_target(false).with_filter(filter).boxed(),
         Format::Json => lines.json().with_filter(filter).boxed(),

@@ -12,6 +12,7 @@ mod console;
 mod dlq;
 mod doctor;
 mod edge;
+mod given_up;
 mod link;
 mod log;
 mod manual;
@@ -57,9 +58,9 @@ struct Cli {
 enum Command {
     /// Run the whole product on this machine: Postgres, broker, edge, simulated nodes.
     Up(up::Args),
-    /// The whole system on one screen, and what of it needs a person.
+    /// The whole system on one screen, and what of it needs a person. Exits with 1 when something does.
     Status(status::Args),
-    /// Check an installation: what is wrong, and what to do.
+    /// Check an installation: what is wrong, and what to do. Exits with 1 when something cannot work.
     Doctor(doctor::Args),
     /// Cut or restore the link of a node that `up` runs.
     Link(link::Args),
@@ -69,7 +70,7 @@ enum Command {
     /// The cloud: take in what edges send, relay and store it.
     #[command(subcommand)]
     Cloud(cloud::Command),
-    /// What waits at a site for the cloud: look, redrive dead letters, free stuck rows.
+    /// What waits at a site for the cloud: look, redrive dead letters or give them up, free stuck rows.
     #[command(subcommand)]
     Outbox(outbox::Command),
     /// Who may use the API of the cloud, or of a site.
@@ -113,7 +114,7 @@ enum Command {
     Sim(sim::Command),
     /// What a shell needs to complete commands.
     Completions(manual::CompletionsArgs),
-    /// The manual: man pages, or one Markdown page.
+    /// The manual: man pages, or Markdown pages of the commands and of the HTTP APIs.
     Manual(manual::ManualArgs),
 }
 
@@ -121,7 +122,12 @@ fn main() -> ExitCode {
     let cli = Cli::parse();
     // Several TLS users are linked in; the first choice of a provider holds for all of them.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    let spans = log::start(cli.log);
+    let to = match &cli.command {
+        // Its contract, docs/spec/schedule.md, wants it there.
+        Command::Schedule(schedule::Command::Run(_)) => log::To::Output,
+        _ => log::To::Errors,
+    };
+    let spans = log::start(cli.log, to);
     let done = run(cli.command);
     spans.flush();
     match done {
@@ -129,7 +135,7 @@ fn main() -> ExitCode {
         Err(error) => {
             use std::io::Write;
             // With the log on standard error already there is nowhere else to say it.
-            let _ = writeln!(std::io::stderr(), "error: {error:#}");
+            let _ = writeln!(std::io::stderr(), "error: {}", output::told(&error));
             ExitCode::FAILURE
         }
     }

@@ -3,15 +3,12 @@
 //! A copy fails when the object itself is at fault: not there, of another size, outside its tenant's prefix. A store that is away fails nothing.
 //! The audit names the OS user.
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
 use cloud::copies::{self, MAX_RETRIED, Selection};
 use cloud::dead_letters::audit::Actor;
-use event::id::{MediaId, TenantId};
-use jiff::Timestamp;
-use tokio_postgres::Client;
+use event::id::MediaId;
 
+use crate::given_up::Scope;
 use crate::output::say;
 use crate::table;
 
@@ -47,21 +44,8 @@ struct Meant {
     /// Why it failed: not_found, size_differs, hash_differs, too_large, foreign_path or refused.
     #[arg(long)]
     code: Option<String>,
-    /// One tenant.
-    #[arg(long)]
-    tenant: Option<TenantId>,
-    /// Given up at this time or later; a time, or 2h for two hours ago.
-    #[arg(long, value_parser = crate::outbox::moment)]
-    since: Option<Timestamp>,
-    /// Given up before this time.
-    #[arg(long, value_parser = crate::outbox::moment)]
-    until: Option<Timestamp>,
-    /// JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// The configuration; its [cloud] section is read. The environment wins over it.
-    #[arg(long, env = "HOLDFAST_CONFIG")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    scope: Scope,
 }
 
 #[derive(Debug, clap::Args)]
@@ -94,23 +78,14 @@ impl Meant {
         Selection {
             media_ids: (!self.ids.is_empty()).then(ids),
             code: self.code.clone(),
-            tenants: self.tenant.map(|tenant| vec![tenant.uuid()]),
-            since: self.since,
-            until: self.until,
+            tenants: self.scope.tenant.map(|tenant| vec![tenant.uuid()]),
+            since: self.scope.since,
+            until: self.scope.until,
         }
     }
 
     fn names_nothing(&self) -> bool {
-        self.ids.is_empty()
-            && self.code.is_none()
-            && self.tenant.is_none()
-            && self.since.is_none()
-            && self.until.is_none()
-    }
-
-    async fn connect(&self) -> anyhow::Result<Client> {
-        let config = cloud::Config::load(self.config.as_deref(), crate::config::environment)?;
-        Ok(pg::connect(&config.database).await?)
+        self.ids.is_empty() && self.code.is_none() && self.scope.is_all()
     }
 }
 
@@ -123,9 +98,9 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<()> {
-    let client = args.meant.connect().await?;
+    let client = args.meant.scope.connect().await?;
     let failed = copies::failed(&client, &args.meant.selection(), args.limit).await?;
-    if args.meant.json {
+    if args.meant.scope.json {
         return say(&format!("{}\n", serde_json::to_string_pretty(&failed)?));
     }
     if failed.is_empty() {
@@ -151,16 +126,9 @@ async fn retry(args: RetryArgs) -> anyhow::Result<()> {
         args.all || !args.meant.names_nothing(),
         "name what is meant (--id, --code, --tenant, --since, --until), or say --all"
     );
-    let client = args.meant.connect().await?;
+    let client = args.meant.scope.connect().await?;
     let actor = Actor::User(crate::user::this_user());
     let selection = args.meant.selection();
     let done = copies::retry(&client, &actor, &selection, args.limit, args.dry_run).await?;
-    if args.meant.json {
-        return say(&format!("{}\n", serde_json::to_string_pretty(&done)?));
-    }
-    let (matched, changed) = (done.matched, done.changed);
-    say(&match args.dry_run {
-        true => format!("{matched} images would be copied again\n"),
-        false => format!("{changed} of {matched} images are copied again\n"),
-    })
+    args.meant.scope.tell(&done, args.dry_run, "images", "copied again")
 }

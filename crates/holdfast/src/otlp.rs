@@ -143,7 +143,7 @@ impl Export {
             parent_span_is_remote: parent.is_some(),
             span_kind: match metadata.name() {
                 "sync_batch" => SpanKind::Client,
-                "ingest_batch" => SpanKind::Server,
+                "ingest_batch" | "http_request" => SpanKind::Server,
                 "relay_publish" => SpanKind::Producer,
                 "consume_batch" => SpanKind::Consumer,
                 _ => SpanKind::Internal,

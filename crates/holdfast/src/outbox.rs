@@ -1,7 +1,7 @@
 //! `holdfast outbox …`: what waits at a site for the cloud, on the site's own database.
 //!
-//! The rules are those of the edge's API; this only asks, waits between the parts of a large redrive, and
-//! prints. Whoever can read the configuration may do everything, and the audit names the OS user.
+//! The rules are those of the edge's API; this only asks, waits between the parts of a large redrive or
+//! give-up, and prints. Whoever can read the configuration may do everything, and the audit names the OS user.
 
 mod show;
 
@@ -10,14 +10,14 @@ use std::time::Duration;
 
 use api::tokens::Tenants;
 use clap::Subcommand;
-use edge::sync::admin::{self, Actor, Done, Filter, MAX_LIMIT, Redrive, Status, Unclaim};
+use edge::sync::admin::{self, Actor, Done, Filter, GiveUp, MAX_LIMIT, Redrive, Status, Unclaim};
 use event::id::{DeviceId, EventId, NodeId, TenantId};
 use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use crate::output::say;
 
-/// More rows than this are not redriven without `--yes`.
+/// More rows than this are not redriven or given up without `--yes`.
 const MANY: u64 = 100;
 
 /// `holdfast outbox …`
@@ -40,7 +40,15 @@ pub(crate) enum Command {
   holdfast outbox redrive --reason tenant_forbidden --failed-after 2d --yes
   holdfast outbox redrive --id 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01
   holdfast outbox redrive --all --limit 100000 --rate 500 --yes")]
-    Redrive(RedriveArgs),
+    Redrive(DeadArgs),
+    /// Give dead letters up: nobody sends them again, and retention archives them.
+    #[command(after_help = "Examples:
+  holdfast outbox give-up --reason invalid --because 'readings of a test rig' --dry-run
+  holdfast outbox give-up --reason invalid --failed-before 30d --because 'readings of a test rig' --yes
+  holdfast outbox give-up --id 0190f1a8-7c21-7b3e-9b0e-3f1d5c6a7e01 --because 'entered twice' --json
+
+A row that was given up by mistake goes back with holdfast outbox redrive --id.")]
+    GiveUp(GiveUpArgs),
     /// Free rows whose forwarder died: leases that have expired, and no others.
     #[command(after_help = "Examples:
   holdfast outbox unclaim --dry-run
@@ -109,7 +117,7 @@ pub(crate) struct ShowArgs {
 
 #[derive(Debug, clap::Args)]
 #[command(group = clap::ArgGroup::new("which").required(true).multiple(true))]
-pub(crate) struct RedriveArgs {
+pub(crate) struct DeadArgs {
     /// This event; once for each.
     #[arg(long, group = "which")]
     id: Vec<EventId>,
@@ -134,7 +142,7 @@ pub(crate) struct RedriveArgs {
     /// Rows a second.
     #[arg(long, default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_LIMIT)))]
     rate: u32,
-    /// Change nothing, and say what would be sent again.
+    /// Change nothing, and say which would be taken.
     #[arg(long)]
     dry_run: bool,
     /// Do it even for many rows.
@@ -142,6 +150,40 @@ pub(crate) struct RedriveArgs {
     yes: bool,
     #[command(flatten)]
     common: Common,
+}
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct GiveUpArgs {
+    /// Why, in your words; the audit keeps it.
+    #[arg(long, value_parser = because)]
+    because: String,
+    #[command(flatten)]
+    which: DeadArgs,
+}
+
+/// What happens to dead letters.
+enum Deed {
+    Redrive,
+    GiveUp(String),
+}
+
+impl Deed {
+    async fn act(&self, pool: &pg::Pool, which: &Redrive) -> anyhow::Result<Done> {
+        Ok(match self {
+            Deed::Redrive => admin::redrive(pool, &Tenants::All, &actor(), which).await?,
+            Deed::GiveUp(because) => {
+                let what = GiveUp { which: which.clone(), because: because.clone() };
+                admin::give_up(pool, &Tenants::All, &actor(), &what).await?
+            }
+        })
+    }
+
+    fn done(&self) -> &'static str {
+        match self {
+            Deed::Redrive => "redriven",
+            Deed::GiveUp(_) => "given up",
+        }
+    }
 }
 
 #[derive(Debug, clap::Args)]
@@ -187,7 +229,8 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
             })?;
             print(args.common.json, &found, show::detail)
         }
-        Command::Redrive(args) => redrive(args).await,
+        Command::Redrive(args) => in_parts(args, &Deed::Redrive).await,
+        Command::GiveUp(args) => in_parts(args.which, &Deed::GiveUp(args.because)).await,
         Command::Unclaim(args) => {
             let pool = connect(&args.common)?;
             let what = Unclaim {
@@ -225,7 +268,7 @@ async fn list(args: ListArgs) -> anyhow::Result<()> {
     print(args.common.json, &page, |page| show::page(page, Timestamp::now()))
 }
 
-async fn redrive(args: RedriveArgs) -> anyhow::Result<()> {
+async fn in_parts(args: DeadArgs, deed: &Deed) -> anyhow::Result<()> {
     let pool = connect(&args.common)?;
     let mut what = Redrive {
         ids: args.id,
@@ -236,15 +279,16 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<()> {
         limit: args.limit.min(MAX_LIMIT),
         dry_run: true,
     };
-    let mut found = admin::redrive(&pool, &Tenants::All, &actor(), &what).await?;
+    let mut found = deed.act(&pool, &what).await?;
     let rows = (found.rows + found.left).min(u64::from(args.limit));
     if args.dry_run {
         (found.rows, found.left) = (rows, found.rows + found.left - rows);
-        return print(args.common.json, &found, |done| show::done(done, "redriven", "dead for"));
+        return print(args.common.json, &found, |done| show::done(done, deed.done(), "dead for"));
     }
     anyhow::ensure!(
         rows <= MANY || args.yes,
-        "this sends {rows} dead letters again; look at them with --dry-run, then give --yes"
+        "{rows} dead letters would be {}; look at them with --dry-run, then give --yes",
+        deed.done()
     );
     what.dry_run = false;
     let mut done = Done::default();
@@ -253,7 +297,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<()> {
         tick.tick().await;
         let next = rows - done.rows;
         what.limit = args.rate.min(MAX_LIMIT).min(u32::try_from(next).unwrap_or(MAX_LIMIT));
-        let part = admin::redrive(&pool, &Tenants::All, &actor(), &what).await?;
+        let part = deed.act(&pool, &what).await?;
         if part.rows == 0 {
             break;
         }
@@ -263,7 +307,7 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<()> {
             *done.by_reason.entry(reason).or_default() += count;
         }
     }
-    print(args.common.json, &done, |done| show::done(done, "redriven", "dead for"))
+    print(args.common.json, &done, |done| show::done(done, deed.done(), "dead for"))
 }
 
 fn print<T: serde::Serialize>(
@@ -284,6 +328,15 @@ fn connect(common: &Common) -> anyhow::Result<pg::Pool> {
 
 fn actor() -> Actor {
     Actor::user(&crate::user::this_user())
+}
+
+/// A reason that the audit can keep.
+fn because(text: &str) -> Result<String, String> {
+    let (text, most) = (text.trim(), admin::MAX_BECAUSE_CHARS);
+    if (1..=most).contains(&text.chars().count()) && !text.contains(char::is_control) {
+        return Ok(text.to_owned());
+    }
+    Err(format!("expected 1 to {most} characters of text"))
 }
 
 /// A time, or how long ago.

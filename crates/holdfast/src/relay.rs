@@ -3,15 +3,12 @@
 //! A row is here when the bus cannot take the event itself: no exchange for its type, too large. What a consumer gave up after it
 //! was published is `holdfast dlq`'s. The audit names the OS user.
 
-use std::path::PathBuf;
-
 use clap::Subcommand;
 use cloud::dead_letters::audit::Actor;
 use cloud::relay::{self, MAX_REDRIVE, Selection};
-use event::id::{EventId, TenantId};
-use jiff::Timestamp;
-use tokio_postgres::Client;
+use event::id::EventId;
 
+use crate::given_up::Scope;
 use crate::output::say;
 use crate::table;
 
@@ -39,21 +36,8 @@ struct Meant {
     /// Why it was given up.
     #[arg(long)]
     reason: Option<String>,
-    /// One tenant.
-    #[arg(long)]
-    tenant: Option<TenantId>,
-    /// Given up at this time or later; a time, or 2h for two hours ago.
-    #[arg(long, value_parser = crate::outbox::moment)]
-    since: Option<Timestamp>,
-    /// Given up before this time.
-    #[arg(long, value_parser = crate::outbox::moment)]
-    until: Option<Timestamp>,
-    /// JSON instead of a table.
-    #[arg(long)]
-    json: bool,
-    /// The configuration; its [cloud] section is read. The environment wins over it.
-    #[arg(long, env = "HOLDFAST_CONFIG")]
-    config: Option<PathBuf>,
+    #[command(flatten)]
+    scope: Scope,
 }
 
 #[derive(Debug, clap::Args)]
@@ -86,23 +70,14 @@ impl Meant {
             event_ids: (!self.ids.is_empty())
                 .then(|| self.ids.iter().map(|id| id.uuid()).collect()),
             reason: self.reason.clone(),
-            tenant: self.tenant.map(|tenant| tenant.uuid()),
-            since: self.since,
-            until: self.until,
+            tenant: self.scope.tenant.map(|tenant| tenant.uuid()),
+            since: self.scope.since,
+            until: self.scope.until,
         }
     }
 
     fn names_nothing(&self) -> bool {
-        self.ids.is_empty()
-            && self.reason.is_none()
-            && self.tenant.is_none()
-            && self.since.is_none()
-            && self.until.is_none()
-    }
-
-    async fn connect(&self) -> anyhow::Result<Client> {
-        let config = cloud::Config::load(self.config.as_deref(), crate::config::environment)?;
-        Ok(pg::connect(&config.database).await?)
+        self.ids.is_empty() && self.reason.is_none() && self.scope.is_all()
     }
 }
 
@@ -115,9 +90,9 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
 }
 
 async fn list(args: ListArgs) -> anyhow::Result<()> {
-    let client = args.meant.connect().await?;
+    let client = args.meant.scope.connect().await?;
     let dead = relay::dead_letters(&client, &args.meant.selection(), args.limit).await?;
-    if args.meant.json {
+    if args.meant.scope.json {
         return say(&format!("{}\n", serde_json::to_string_pretty(&dead)?));
     }
     if dead.is_empty() {
@@ -143,16 +118,9 @@ async fn redrive(args: RedriveArgs) -> anyhow::Result<()> {
         args.all || !args.meant.names_nothing(),
         "name what is meant (--id, --reason, --tenant, --since, --until), or say --all"
     );
-    let client = args.meant.connect().await?;
+    let client = args.meant.scope.connect().await?;
     let actor = Actor::User(crate::user::this_user());
     let selection = args.meant.selection();
     let done = relay::redrive(&client, &actor, &selection, args.limit, args.dry_run).await?;
-    if args.meant.json {
-        return say(&format!("{}\n", serde_json::to_string_pretty(&done)?));
-    }
-    let (matched, changed) = (done.matched, done.changed);
-    say(&match args.dry_run {
-        true => format!("{matched} events would be published again\n"),
-        false => format!("{changed} of {matched} events are published again\n"),
-    })
+    args.meant.scope.tell(&done, args.dry_run, "events", "published again")
 }

@@ -110,8 +110,8 @@ async fn whole_life(site: &Site, target: &Target) {
         ids(&site.json(true, &["backup", "list", "--from", &place, "--json"]).await).len(),
         2
     );
-    let verified = site.run(&["backup", "verify", id, "--from", &place]).await;
-    assert!(verified.status.success(), "{}", String::from_utf8_lossy(&verified.stderr));
+    let verified = site.json(true, &["backup", "verify", id, "--from", &place, "--json"]).await;
+    assert_eq!((&verified["backup"], &verified["objects_copied"]), (&json!(id), &json!(3)));
     let drill = site.json(true, &["backup", "drill", id, "--from", &place, "--json"]).await;
     assert_eq!((&drill["passed"], &drill["objects_copied"]), (&json!(true), &json!(3)));
 
@@ -149,6 +149,10 @@ async fn restored(site: &Site, place: &str, id: &str, keys: &[String]) {
     let restore = ["backup", "restore", id, "--from", place, "--into", database.url()];
     let said = site.fails(&restore).await;
     assert!(said.contains("left alone") && said.contains(&keys[1]), "{said}");
+    // Again for a program: what is put back is there by now.
+    let again = site.json(false, &[&restore[..], &["--replace", "--json"]].concat()).await;
+    let objects = json!({"put": 0, "there": 2, "others": [keys[1]]});
+    assert_eq!((&again["backup"], &again["objects"]), (&json!(id), &objects));
     let client = database.connect().await.unwrap();
     let rows = client.query_one("SELECT count(*) FROM media_objects", &[]).await.unwrap();
     assert_eq!(rows.get::<_, i64>(0), 3);

@@ -64,6 +64,16 @@ fn the_page_of_the_command_line_is_what_the_program_says() {
 }
 
 #[test]
+fn the_page_of_the_apis_is_what_the_roles_documents_say() {
+    let folder = tempfile::tempdir().unwrap();
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/reference/api.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    let now = out(&holdfast(folder.path(), &["manual", "--api"]));
+    assert!(now.contains("| GET | `/api/v1/ledger/streams` | viewer, operator, admin |"), "{now}");
+    assert!(page == now, "run: holdfast manual --api > docs/reference/api.md");
+}
+
+#[test]
 fn every_command_has_a_man_page_and_every_shell_its_completions() {
     let folder = tempfile::tempdir().unwrap();
     let done = holdfast(folder.path(), &["manual", "--out", "man"]);

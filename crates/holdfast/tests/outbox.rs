@@ -124,6 +124,47 @@ async fn dead_letters_are_listed_shown_and_sent_again_with_an_audit() {
 }
 
 #[tokio::test]
+async fn dead_letters_are_given_up_with_a_reason_and_come_back_by_their_id() {
+    let site = Site::new("cli_give_up").await;
+    site.rows(1, 120, "dlq", "invalid").await;
+    site.rows(121, 122, "dlq", "too_large").await;
+    site.rows(201, 203, "pending", "").await;
+    let give_up =
+        |more: &[&'static str]| [&["outbox", "give-up", "--reason", "invalid"], more].concat();
+    let why = ["--because", "readings of a test rig"];
+
+    let silent = site.run(&give_up(&["--yes"]));
+    assert_eq!(silent.status.code(), Some(2), "it must be said why");
+    assert!(String::from_utf8(silent.stderr).unwrap().contains("--because"));
+    let dry = site.says(&give_up(&[&why[..], &["--dry-run"]].concat()));
+    assert!(dry.contains("120 rows would be given up"), "{dry}");
+    let refused = site.run(&give_up(&why));
+    let text = String::from_utf8(refused.stderr).unwrap();
+    assert!(!refused.status.success() && text.contains("--yes"), "{text}");
+    let failed =
+        "SELECT count(*) FROM sync_outbox WHERE status = 'failed' AND dlq_reason = 'invalid'";
+    assert_eq!(site.number(failed).await, 0);
+
+    let done = site.json(&give_up(&[&why[..], &["--yes"]].concat()));
+    assert_eq!((&done["rows"], &done["left"]), (&120.into(), &0.into()), "{done}");
+    assert_eq!(site.number(failed).await, 120);
+    let audit = "SELECT count(*) FROM sync_audit WHERE action = 'give_up' AND via = 'cli'
+        AND because = 'readings of a test rig' AND rows = 120";
+    assert_eq!(site.number(audit).await, 1);
+
+    let id = "0190f1a8-7c21-7b3e-9b0e-000000000007";
+    let shown = site.says(&["outbox", "show", id]);
+    assert!(shown.contains("given up: readings of a test rig"), "{shown}");
+    assert_eq!(
+        site.json(&["outbox", "redrive", "--all"])["rows"],
+        2,
+        "final for whoever names no id"
+    );
+    assert_eq!(site.json(&["outbox", "redrive", "--id", id])["rows"], 1);
+    assert_eq!(site.number(failed).await, 119);
+}
+
+#[tokio::test]
 async fn stuck_rows_are_freed_and_the_stats_say_how_it_stands() {
     let site = Site::new("cli_unclaim").await;
     site.rows(1, 4, "claimed", "edge-2/bulk").await;

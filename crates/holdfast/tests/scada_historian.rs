@@ -75,7 +75,10 @@ async fn alarms_are_seen_acknowledged_and_shelved_on_record() {
             .refuses(&["alarms", "shelve", ALARM, "--minutes", "99999", "--reason", "x"])
             .contains("longest_shelf")
     );
-    assert!(station.says(&["alarms", "unshelve", ALARM]).contains("active, acknowledged"));
+    let unshelved: serde_json::Value =
+        serde_json::from_str(&station.says(&["alarms", "unshelve", ALARM, "--json"])).unwrap();
+    assert_eq!(unshelved["state"], "active_acknowledged");
+    assert_eq!(unshelved["shelved_until"], serde_json::Value::Null);
     assert!(
         station.refuses(&["alarms", "ack", "PLANT01.HIGH_TEMP"]).contains("PLANT.AREA.UNIT.TAG")
     );

@@ -41,7 +41,7 @@ async fn captures_go_in_and_days_come_out() {
     let address = store.address();
     let config = folder.path().join("schedule.toml");
     let section = format!(
-        "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"200ms\"\nextract.noise_seed = 3\n\
+        "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"1s\"\nextract.noise_seed = 3\n\
          store.s3_endpoint = {:?}\nstore.s3_bucket = {:?}\nstore.s3_access_key = {:?}\nstore.s3_secret_key = {:?}\n\
          http.listen = \"127.0.0.1:{}\"\n",
         database.url(),
@@ -130,6 +130,83 @@ async fn captures_go_in_and_days_come_out() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_worker_logs_its_iterations_to_standard_output_and_shows_that_it_is_alive() {
+    let folder = tempfile::tempdir().unwrap();
+    let database = testkit::Database::empty("schedule_log").await.unwrap();
+    let (config, day, beat) = (
+        folder.path().join("schedule.toml"),
+        folder.path().join("day.json"),
+        folder.path().join("alive"),
+    );
+    let section = format!(
+        "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"0s\"\nworker.poll_seconds = 0.05\n\
+         worker.heartbeat_file = {beat:?}\nextract.method = \"fixture\"\nextract.fixture_file = {day:?}\n",
+        database.url(),
+    );
+    std::fs::write(&config, section).unwrap();
+    let shown = r#"{"schedule_date": "2026-11-16", "entries": [{"start": "8-16", "title": "Nurse"}, {"start": "22-6"}]}"#;
+    std::fs::write(&day, shown).unwrap();
+    let unseen = holdfast(&config, &["alive"]).await;
+    assert_eq!(unseen.status.code(), Some(1));
+    assert!(text(&unseen).contains("is a worker started with this file?"), "{}", text(&unseen));
+
+    let (out, errors) = (folder.path().join("out"), folder.path().join("errors"));
+    // By a shell, which parts the two; it becomes the worker.
+    let mut worker = Command::new("sh");
+    worker.args(["-c", "exec \"$0\" schedule run --config \"$1\" >\"$2\" 2>\"$3\""]);
+    worker.arg(env!("CARGO_BIN_EXE_holdfast")).arg(&config).arg(&out).arg(&errors);
+    let mut worker = Process::spawn(worker, None).unwrap();
+    let read = || std::fs::read_to_string(&out).unwrap_or_default();
+    let says = async |words: &[&str]| {
+        eventually(SOON, "the log says so", async || {
+            let text = read();
+            let found = text.lines().any(|line| words.iter().all(|word| line.contains(word)));
+            if found { Ok(()) } else { Err(text) }
+        })
+        .await
+        .unwrap();
+    };
+    says(&["worker started"]).await;
+    eventually(SOON, "alive", async || holdfast(&config, &["alive"]).await.status.success())
+        .await
+        .unwrap();
+    let client = database.connect().await.unwrap();
+    let open = "INSERT INTO schedule_ingest.capture_session (id, user_id, state, created_at)
+        VALUES (gen_random_uuid(), 4711, 'pending', now())";
+    client.batch_execute(open).await.unwrap();
+    says(&["INFO", "iteration started", "complete=1"]).await;
+    says(&["INFO", "iteration ended", "done=1", "versions=1", "events=2", "notifications=1"]).await;
+    // Tens of iterations have passed by now; those that had nothing to do are not told.
+    assert_eq!(read().matches("iteration started").count(), 1, "{}", read());
+
+    std::fs::write(&day, "no observation").unwrap();
+    client.batch_execute(open).await.unwrap();
+    says(&["WARN", "a capture session failed", "UNREADABLE_CAPTURE"]).await;
+    says(&["iteration ended", "done=0", "failed=1"]).await;
+    client.batch_execute("ALTER SCHEMA schedule_ingest RENAME TO away").await.unwrap();
+    says(&["WARN", "iteration failed"]).await;
+    client.batch_execute("ALTER SCHEMA away RENAME TO schedule_ingest").await.unwrap();
+
+    // One that hangs is told from one that goes on by the age of its file.
+    worker.stop();
+    let old = std::time::SystemTime::now() - Duration::from_secs(60);
+    std::fs::File::options().write(true).open(&beat).unwrap().set_modified(old).unwrap();
+    let late = holdfast(&config, &["alive"]).await;
+    assert!(
+        !late.status.success() && text(&late).contains("last looked for work"),
+        "{}",
+        text(&late)
+    );
+    worker.cont();
+    eventually(SOON, "alive again", async || holdfast(&config, &["alive"]).await.status.success())
+        .await
+        .unwrap();
+    worker.term(SOON).await.unwrap();
+    assert!(read().contains("worker stopped"), "{}", read());
+    assert_eq!(std::fs::read_to_string(&errors).unwrap(), "", "nothing goes elsewhere");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn intake_is_served_to_whoever_has_a_token() {
     let folder = tempfile::tempdir().unwrap();
     let database = testkit::Database::empty("schedule_serve").await.unwrap();
@@ -167,6 +244,16 @@ async fn intake_is_served_to_whoever_has_a_token() {
     assert_eq!(opened.status(), 201);
     let opened: serde_json::Value = serde_json::from_slice(&opened.bytes().await.unwrap()).unwrap();
     assert_eq!(opened["phase"], "collecting", "{opened}");
+    let metrics = http.get(at("/metrics")).send().await.unwrap().text().await.unwrap();
+    for line in [
+        "holdfast_schedule_requests_total{route=\"open\",outcome=\"ok\"} 1",
+        "holdfast_schedule_requests_total{route=\"open\",outcome=\"unauthorized\"} 1",
+        "holdfast_schedule_opened_total 1",
+        "holdfast_schedule_sessions{state=\"collecting\"} 1",
+        "holdfast_http_handshakes_failed_total 0",
+    ] {
+        assert!(metrics.contains(line), "{line}: {metrics}");
+    }
     serve.term(SOON).await.unwrap();
 }
 
@@ -188,7 +275,7 @@ echo '{"schedule_date": "2026-11-17", "confidence": 0.9, "entries": [{"start": "
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     let config = folder.path().join("schedule.toml");
     let section = format!(
-        "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"200ms\"\nworker.poll_seconds = 0.05\n\
+        "[schedule]\ndatabase.url = {:?}\nworker.idle_timeout = \"1s\"\nworker.poll_seconds = 0.05\n\
          extract.method = \"command\"\nextract.command = [{program:?}]\n\
          store.s3_endpoint = {:?}\nstore.s3_bucket = {:?}\nstore.s3_access_key = {:?}\nstore.s3_secret_key = {:?}\n",
         database.url(),

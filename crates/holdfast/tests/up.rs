@@ -182,6 +182,10 @@ async fn a_cut_link_fills_the_spool_and_a_restored_one_drains_it_through_stop_an
 
     let done = up.link("cut", "barn-1");
     assert_eq!(String::from_utf8_lossy(&done.stdout), "barn-1: cut\n");
+    let mut again = holdfast();
+    again.args(["link", "cut", "barn-1", "--json", "--data"]).arg(folder.path());
+    let told: serde_json::Value = serde_json::from_slice(&again.output().unwrap().stdout).unwrap();
+    assert_eq!(told, serde_json::json!({"set": "cut", "links": ["barn-1"]}));
     up.wait_held("barn-1", |held| held > 100).await;
     let wrong = up.link("cut", "barn-9");
     assert!(

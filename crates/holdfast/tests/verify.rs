@@ -1,4 +1,4 @@
-//! What `holdfast verify` finds beside the streams: events without a sequence that the cloud lost, images and objects that do not agree.
+//! What `holdfast verify` finds beside the streams: events without a sequence that the cloud lost, what it accepted and did not store, images and objects that do not agree.
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
@@ -232,6 +232,161 @@ async fn events_and_images_are_compared_and_sent_again_over_http() {
             http.post(format!("{}/api/v1/ledger/{path}", urls[0])).bearer_auth(theirs.expose());
         assert_eq!(answer.json(&body).send().await.unwrap().status(), 403, "{path}");
     }
+    edge.stop().await;
+    cloud.stop().await;
+}
+
+/// Adds an event to the site's outbox, with a sequence if it is given one.
+async fn waiting(
+    site: &Site,
+    kind: &str,
+    payload: Value,
+    place: Option<(&str, Uuid, i64)>,
+) -> Uuid {
+    let sql = "INSERT INTO sync_outbox (id, tenant_id, device_id, event_type, occurred_at, payload_json, stream, epoch, seq)
+        VALUES ($1, $2, $1, $3, now(), $4, $5, $6, $7)";
+    let id = EventId::mint().uuid();
+    let place = (place.map(|p| p.0), place.map(|p| p.1), place.map(|p| p.2));
+    site.client
+        .execute(sql, &[&id, &site.tenant.uuid(), &kind, &payload, &place.0, &place.1, &place.2])
+        .await
+        .unwrap();
+    id
+}
+
+#[tokio::test]
+async fn an_accepted_event_that_no_store_has_is_found_and_brought_back_from_the_site() {
+    let site = Site::new("verify_stored").await;
+    let migrate = |url| async move { cloud::migrate(&pg::Options::new(url)).await };
+    let database = testkit::database("verify_stored_cloud", "cloud", migrate).await.unwrap();
+    let client = database.connect().await.unwrap();
+    let config = cloud::Config::load(None, |name| match name {
+        "HOLDFAST_CLOUD_DATABASE_URL" => Some(database.url().to_owned()),
+        "HOLDFAST_CLOUD_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        _ => None,
+    });
+    let cloud = cloud::Cloud::start(config.unwrap()).await.unwrap();
+    let make = async |client: &Client, role| {
+        let tenants = Tenants::Only(vec![site.tenant]);
+        let new = NewToken { name: "a token".to_owned(), role, tenants, expires_at: None };
+        tokens::create(client, &new).await.unwrap().1.expose().to_owned()
+    };
+    let (sender, there) = (make(&client, Role::Edge).await, format!("http://{}", cloud.http()));
+    let url = database.url();
+    site.write_config(&format!(
+        "sync.cloud_url = {there:?}\nsync.token = {sender:?}\n\
+         [cloud]\nhttp.listen = \"127.0.0.1:0\"\ndatabase.url = {url:?}\n"
+    ));
+    let config = edge::Config::load(Some(&site.config()), |name| match name {
+        "HOLDFAST_EDGE_HTTP_LISTEN" => Some("127.0.0.1:0".to_owned()),
+        "HOLDFAST_EDGE_MQTT_PASSWORD" => Some("none".to_owned()),
+        "HOLDFAST_EDGE_ROLES" => Some("ingress,sync".to_owned()),
+        _ => None,
+    });
+    let edge = edge::Edge::start(config.unwrap()).await.unwrap();
+
+    // Three events without a sequence and a reading of a node come to the stores.
+    let epoch = event::id::Epoch::mint().uuid();
+    let node = "INSERT INTO nodes (node_id, tenant_id, device_id, secret_hash, broker_hash)
+        VALUES ('barn-7', $1, $1, sha256('x'), 'x')";
+    site.client.execute(node, &[&site.tenant.uuid()]).await.unwrap();
+    let alarm = json!({"code": 7});
+    let sound = waiting(&site, "alarm.raised", alarm.clone(), None).await;
+    let lost = waiting(&site, "alarm.raised", alarm.clone(), None).await;
+    let given_up = waiting(&site, "alarm.raised", alarm, None).await;
+    let value = json!({"metric_type": "temperature", "metric_value": 26.4, "unit": "C"});
+    let reading = waiting(&site, "telemetry.ingested", value, Some(("barn-7", epoch, 1))).await;
+    let stored = "SELECT (SELECT count(*) FROM event_journal WHERE event_type = 'alarm.raised')
+        + (SELECT count(*) FROM telemetry_reading)";
+    let all_stored = async |count: i64| {
+        testkit::eventually(images::LONG, "the events are stored", async || {
+            let found: i64 = client.query_one(stored, &[]).await.unwrap().get(0);
+            if found == count { Ok(()) } else { Err(format!("{found} of {count}")) }
+        })
+        .await
+        .unwrap();
+    };
+    all_stored(4).await;
+    let frontier = "INSERT INTO ledger_frontier (stream, epoch, tenant_id, acked, received, received_count, stored_count)
+        VALUES ('barn-7', $1, $2, 1, '{1,1}', 1, 1)";
+    site.client.execute(frontier, &[&epoch, &site.tenant.uuid()]).await.unwrap();
+    let hash: Vec<u8> =
+        client.query_one("SELECT hash FROM ledger_block", &[]).await.unwrap().get(0);
+    let block = "INSERT INTO ledger_block (stream, epoch, block, count, hash) VALUES ('barn-7', $1, 0, 1, $2)";
+    site.client.execute(block, &[&epoch, &hash]).await.unwrap();
+    let acked = "SELECT count(*) FROM sync_outbox WHERE status = 'acked' AND event_type <> 'sync.batch.sent'";
+    testkit::eventually(images::LONG, "the site knows it", async || site.number(acked).await >= 4)
+        .await
+        .unwrap();
+
+    // A broker loses two of them and a consumer gives one up; what the site itself tells of its batches is stored.
+    for (table, id) in
+        [("event_journal", lost), ("event_journal", given_up), ("telemetry_reading", reading)]
+    {
+        let lose = format!("DELETE FROM {table} WHERE event_id = $1");
+        assert_eq!(client.execute(&lose, &[&id]).await.unwrap(), 1);
+    }
+    let letter = "INSERT INTO bus_dead_letter (queue, message_id, tenant_id, exchange, routing_key, body, cause_code,
+            cause_message, attempts, first_dead_lettered_at, dead_lettered_at)
+        VALUES ('q', $1, $2, 'e', 'r', '', 'refused', '', 1, now(), now())";
+    client.execute(letter, &[&given_up.to_string(), &site.tenant.uuid()]).await.unwrap();
+    let check = ["verify", "--json"];
+    let young = site.json(true, &check).await;
+    assert_eq!(young["stored"]["unstored"], json!(0), "it may be in the bus: {young}");
+    let age = "UPDATE ingest_dedupe SET first_seen_at = first_seen_at - interval '20 minutes'
+        WHERE event_id = ANY($1)";
+    client.execute(age, &[&vec![sound, lost, given_up, reading]]).await.unwrap();
+    let found = site.json(false, &check).await;
+    let named = |found: &Value| -> Vec<Value> {
+        let list = found["stored"]["findings"].as_array().unwrap();
+        list.iter().map(|one| one["event_id"].clone()).collect()
+    };
+    let numbers = (&found["stored"]["remembered"], &found["stored"]["unstored"]);
+    assert_eq!(numbers, (&json!(4), &json!(2)), "{found}");
+    let mut ids = named(&found);
+    ids.sort_by_key(ToString::to_string);
+    assert_eq!(ids, [json!(lost), json!(reading)]);
+    let said = site.run(&["verify"]).await.stdout;
+    let said = String::from_utf8_lossy(&said);
+    assert!(said.contains(&format!("{lost}: unstored")), "{said}");
+
+    // Over HTTP: a dry run, then for good; what the site does not have cannot be closed.
+    let gone = EventId::mint().uuid();
+    remembered(&client, &site, gone).await;
+    let age = "UPDATE ingest_dedupe SET first_seen_at = now() - interval '20 minutes' WHERE event_id = $1";
+    client.execute(age, &[&gone]).await.unwrap();
+    let here = format!("http://{}", edge.http());
+    let urls = [here.as_str(), there.as_str()];
+    let secrets = [make(&site.client, Role::Operator).await, make(&client, Role::Operator).await];
+    let secrets = [secrets[0].as_str(), secrets[1].as_str()];
+    let (_, dry) =
+        from_afar(&site, urls, secrets, &["--repair", "--dry-run", "--wait", "1s"]).await;
+    assert_eq!((&dry["stored"]["resent"], &dry["stored"]["unstored"]), (&json!(2), &json!(3)));
+    let notes = "SELECT count(*) FROM ingest_again";
+    assert_eq!(client.query_one(notes, &[]).await.unwrap().get::<_, i64>(0), 0);
+    let (closed, done) = from_afar(&site, urls, secrets, &["--repair", "--wait", "1s"]).await;
+    assert_eq!(done["stored"]["resent"], json!(2), "{done}");
+    let open = json!([{"tenant_id": site.tenant, "event_id": gone, "at_site": false}]);
+    assert_eq!((closed, &done["stored"]["findings"]), (false, &open), "{done}");
+    all_stored(3).await;
+    for (table, id) in
+        [("event_journal", sound), ("event_journal", lost), ("telemetry_reading", reading)]
+    {
+        let there = format!("SELECT count(*) FROM {table} WHERE event_id = $1");
+        let count: i64 = client.query_one(&there, &[&id]).await.unwrap().get(0);
+        assert_eq!(count, 1, "{table} {id}");
+    }
+    assert_eq!(client.query_one(notes, &[]).await.unwrap().get::<_, i64>(0), 0);
+    client.execute("DELETE FROM ingest_dedupe WHERE event_id = $1", &[&gone]).await.unwrap();
+    // All that was accepted comes to be stored, what was sent again too.
+    testkit::eventually(images::LONG, "nothing is unstored", async || {
+        let output = site.run(&["verify", "--json", "--grace", "0s"]).await;
+        let found: Value = serde_json::from_slice(&output.stdout).unwrap();
+        let clean = output.status.success() && found["stored"]["unstored"] == json!(0);
+        if clean { Ok(()) } else { Err(found["stored"].to_string()) }
+    })
+    .await
+    .unwrap();
     edge.stop().await;
     cloud.stop().await;
 }

@@ -20,5 +20,6 @@ pub mod outbox;
 pub mod producer;
 mod rabbitmq;
 mod tables;
+pub mod verify;
 
 pub use migration::{HISTORIAN, PRODUCER, migrate_historian, migrate_producer};

@@ -1,6 +1,6 @@
-//! What a worker of schedules counts, under names that stay. Labels come from closed sets only; no user becomes one.
+//! What a worker of schedules and intake count, under names that stay. Labels come from closed sets only; no user becomes one.
 //!
-//! Promises: without `metrics.listen` the worker opens no port. With it only this machine reaches it. What waits is looked up when somebody asks, one
+//! Promises: without `metrics.listen` the worker opens no port. With it only this machine reaches it. Intake has its metrics among its routes. What waits is looked up when somebody asks, one
 //! look at a time and within a bound; a database that is away is told as such, and the counters are there all the same.
 
 use std::future::IntoFuture;
@@ -29,7 +29,7 @@ const LOOK_WITHIN: Duration = Duration::from_secs(3);
 /// How often histograms are put together where nobody asks for them.
 const UPKEEP_EVERY: Duration = Duration::from_secs(30);
 
-/// A worker's metrics. Clones share everything.
+/// A role's metrics. Clones share everything.
 #[derive(Clone)]
 pub struct Metrics(Arc<Shared>);
 
@@ -54,7 +54,7 @@ impl std::fmt::Debug for Metrics {
 }
 
 impl Metrics {
-    /// All counters at zero. The recorder belongs to one worker: two in one process count apart.
+    /// All counters at zero. The recorder belongs to one role: two in one process count apart.
     pub fn new(database: &pg::Options) -> Result<Metrics, pg::Error> {
         let pool = pg::Pool::new(&pg::Options {
             max_connections: 1,
@@ -105,7 +105,7 @@ impl Metrics {
         })))
     }
 
-    /// Starts what counts by itself, a worker of leased work, so that it counts here.
+    /// Starts what counts by itself, such as a worker of leased work or a listener, so that it counts here.
     pub fn counting<T>(&self, start: impl FnOnce() -> T) -> T {
         ::metrics::with_local_recorder(&self.0.recorder, start)
     }
@@ -127,6 +127,14 @@ impl Metrics {
         shared.handle.render()
     }
 
+    /// Puts histograms together now and then, for ever: what they took in stays in memory until somebody asks, or until this.
+    pub(crate) async fn keep_up(&self) {
+        loop {
+            tokio::time::sleep(UPKEEP_EVERY).await;
+            self.0.handle.run_upkeep();
+        }
+    }
+
     fn set(&self, waiting: &Waiting) {
         let shared = &self.0;
         #[expect(clippy::cast_precision_loss, reason = "counts are bounded by 100,000")]
@@ -143,24 +151,22 @@ impl Metrics {
 /// Serves `/metrics` and `/healthz` until dropped. The listener is one of this machine alone: see `metrics.listen`.
 pub async fn serve(listener: TcpListener, metrics: Metrics) {
     let router = Router::new()
-        .route("/metrics", get(show))
+        .route("/metrics", get(of_worker))
         .route("/healthz", get(async || "ok\n"))
         .with_state(metrics.clone());
-    let upkeep = async {
-        // What histograms took in stays in memory until somebody asks, or until this.
-        loop {
-            tokio::time::sleep(UPKEEP_EVERY).await;
-            metrics.0.handle.run_upkeep();
-        }
-    };
     tokio::select! {
         served = axum::serve(listener, router).into_future() => if let Err(error) = served {
             tracing::warn!(%error, "metrics are not served any more");
         },
-        () = upkeep => {}
+        () = metrics.keep_up() => {}
     }
 }
 
-async fn show(State(metrics): State<Metrics>) -> Response {
+async fn of_worker(State(metrics): State<Metrics>) -> Response {
+    show(&metrics).await
+}
+
+/// The answer to who asks for metrics.
+pub(crate) async fn show(metrics: &Metrics) -> Response {
     ([(CONTENT_TYPE, "text/plain; version=0.0.4")], metrics.render().await).into_response()
 }

@@ -1,6 +1,6 @@
 // Every request to the console goes through here: same origin, the session's cookie, the header that unsafe requests need, one kind of error.
-// What the answers look like is in `types.ts`, which is made from the console's OpenAPI document.
-export type Query = Record<string, string | number | boolean | null | undefined | string[]>;
+// A path, what it takes and what it answers belong together as the console's OpenAPI document says: another pairing does not compile (`pairings.ts`).
+import type { Answer, Body, Path, Readable, Values } from './document';
 
 /** What the console refused, or that it could not be reached (`status` 0). */
 export class ApiError extends Error {
@@ -32,17 +32,25 @@ export function whenSignedOut(call: () => void) {
   onSignedOut = call;
 }
 
-export function path(parts: TemplateStringsArray, ...values: (string | number)[]): string {
-  return parts.reduce((made, part, i) => made + part + (i < values.length ? encodeURIComponent(values[i]!) : ''), '');
+/** The address of a path: values whose name stands in braces go there, the others into the query. */
+export function place<P extends Path<'get'>>(path: P, values: Values<P, 'get'>): string {
+  return fill(path, values as Given);
 }
 
-export function withQuery(to: string, query: Query = {}): string {
+type Given = Record<string, unknown>;
+
+function fill(path: string, values: Given = {}): string {
   const search = new URLSearchParams();
-  for (const [name, value] of Object.entries(query)) {
-    if (value == null || value === '') continue;
+  const used = new Set<string>();
+  const made = path.replaceAll(/\{(\w+)\}/g, (_, name: string) => {
+    used.add(name);
+    return encodeURIComponent(String(values[name]));
+  });
+  for (const [name, value] of Object.entries(values)) {
+    if (used.has(name) || value == null || value === '') continue;
     for (const one of Array.isArray(value) ? value : [value]) search.append(name, String(one));
   }
-  return search.size ? `${to}?${search}` : to;
+  return search.size ? `${made}?${search}` : made;
 }
 
 async function send<T>(method: string, to: string, body: unknown, signal?: AbortSignal): Promise<T> {
@@ -76,5 +84,13 @@ function refusal(status: number, answer: unknown): ApiError {
   return new ApiError(status, code, message ?? `The console answered ${status}.`);
 }
 
-export const get = <T>(to: string, query?: Query, signal?: AbortSignal) => send<T>('GET', withQuery(to, query), undefined, signal);
-export const post = <T>(to: string, body?: unknown) => send<T>('POST', to, body ?? {});
+/** Values that may all be left out may be left out together. */
+type Rest<V> = object extends V ? [values?: V, signal?: AbortSignal] : [values: V, signal?: AbortSignal];
+
+export function get<P extends Readable>(path: P, ...[values, signal]: Rest<Values<P, 'get'>>): Promise<Answer<P, 'get'>> {
+  return send('GET', fill(path, values as Given), undefined, signal);
+}
+
+export function post<P extends Path<'post'>>(path: P, values: Values<P, 'post'>, body?: Body<P>): Promise<Answer<P, 'post'>> {
+  return send('POST', fill(path, values as Given), body ?? {});
+}

@@ -3,13 +3,14 @@ import type { components } from './schema';
 
 type Schemas = components['schemas'];
 
-/** A field that may be null is always there: the document calls it optional. */
-type Full<T> = T extends (infer Item)[] ? Full<Item>[] : T extends object ? { [K in keyof T]-?: Full<Exclude<T[K], undefined>> } : T;
+/** A field that may be null is always there: the document calls it optional. An alarm or a session is one with the words we know, wherever it lies. */
+export type Full<T> = T extends Schemas['Alarm'] ? Alarm : T extends Schemas['WeighSession'] ? WeighSession : T extends (infer Item)[] ? Full<Item>[] : T extends object ? Fields<T> : T;
+type Fields<T> = { [K in keyof T]-?: Full<Exclude<T[K], undefined>> };
 
 /** Words that other parts say and the console passes on: the document has them as text, their own pages say which they are. */
 type Known<T, Words> = Omit<T, keyof Words> & Words;
 
-export type Alarm = Known<Full<Schemas['Alarm']>, {
+export type Alarm = Known<Fields<Schemas['Alarm']>, {
   state: 'normal' | 'active_unacknowledged' | 'active_acknowledged' | 'cleared_unacknowledged';
   severity: 'LOW' | 'MEDIUM' | 'HIGH' | 'CRITICAL';
 }>;
@@ -47,7 +48,7 @@ export type Totals = Full<Schemas['Totals']>;
 export type Upstream = Full<Schemas['Upstream']>;
 export type VerifyResult = Full<Schemas['VerifyResult']>;
 export type View = Full<Schemas['View']>;
-export type WeighSession = Known<Full<Schemas['WeighSession']>, { status: 'created' | 'finalized' | 'cancelled' }>;
+export type WeighSession = Known<Fields<Schemas['WeighSession']>, { status: 'created' | 'finalized' | 'cancelled' }>;
 export type Where = Full<Schemas['Where']>;
 
 export type Stage = Flow['stages'][number];

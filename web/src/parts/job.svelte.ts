@@ -1,5 +1,5 @@
 // Work that the console does for us and that takes a while: its progress until it has ended.
-import { ApiError, get, path } from '../api/client';
+import { ApiError, get } from '../api/client';
 import type { Job } from '../api/types';
 
 const EVERY_MS = 400;
@@ -20,7 +20,7 @@ export class Watched {
   async #look(id: string) {
     while (!this.#stopped) {
       try {
-        this.job = await get<Job>(path`/api/v1/jobs/${id}`);
+        this.job = await get('/api/v1/jobs/{id}', { id });
         this.failure = null;
         if (this.job.state !== 'running') return;
       } catch (failure) {

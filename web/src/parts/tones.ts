@@ -1,5 +1,5 @@
 // Which tone and which words a state of the console has. One place, so that a state looks the same in every view.
-import type { Alarm, Link, NodeRow, Queue, Stage, StreamRow } from '../api/types';
+import type { Alarm, Link, NodeRow, Queue, Stage, StreamRow, Where } from '../api/types';
 import type { Tone } from './Mark.svelte';
 
 export const stageTone: Record<Stage['state'], Tone> = { ok: 'ok', waiting: 'held', broken: 'bad', unknown: 'unknown' };
@@ -18,3 +18,10 @@ export const alarmWord: Record<Alarm['state'], string> = {
   normal: 'Normal',
 };
 export const breakerWord = { closed: 'closed', half_open: 'half open: one probe', open: 'open: holds back' } as const;
+
+/** A stage of an event's way. Of some the time is not kept, so that the state says whether it was reached: these words say that it was not. */
+export function trailTone({ state }: Pick<Where['stages'][number], 'state'>): Tone {
+  if (/^(rejected|given up|in quarantine|dlq)/.test(state)) return 'bad';
+  if (/^(not yet|pending|claimed|sending)/.test(state)) return 'held';
+  return /^(unknown|in no |the cloud was not asked)/.test(state) ? 'unknown' : 'ok';
+}

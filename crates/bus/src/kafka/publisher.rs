@@ -326,15 +326,16 @@ impl KafkaPublisher {
     }
 
     fn failed(&self, code: Code, outgoing: &Outgoing) -> PublishError {
-        let refused = |problem| PublishError::Malformed { what: "body", problem };
+        let refused = |problem| PublishError::Rejected { what: "body", problem };
         match code {
             Code::MessageSizeTooLarge | Code::InvalidMessageSize | Code::MessageBatchTooLarge => {
                 refused("is larger than the topic takes")
             }
             Code::InvalidRecord => refused("is refused by the topic"),
-            Code::UnknownTopic
-            | Code::UnknownTopicOrPartition
-            | Code::UnknownPartition
+            Code::UnknownTopic | Code::UnknownTopicOrPartition => {
+                PublishError::NoTopic(Arc::clone(&outgoing.topic))
+            }
+            Code::UnknownPartition
             | Code::InvalidTopic
             | Code::TopicAuthorizationFailed
             | Code::ClusterAuthorizationFailed

@@ -11,6 +11,7 @@ mod answer;
 mod consumer;
 mod dead_letters;
 mod declare;
+mod depth;
 mod properties;
 mod publisher;
 mod replay;
@@ -20,6 +21,7 @@ pub use address::{Address, InvalidAddress};
 pub use consumer::{ConsumerOptions, RabbitConsumer};
 pub use dead_letters::DeadLetterQueue;
 pub use declare::{Drift, TopologyError, Trouble, check, declare};
+pub use depth::DepthProbe;
 pub use publisher::{PublisherOptions, RabbitPublisher};
 pub use topology::{Topology, WorkQueue, retry_queue};
 

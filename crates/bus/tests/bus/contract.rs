@@ -37,6 +37,30 @@ async fn every_group_gets_every_message_in_order(mut world: World) {
     }
 }
 
+/// A partition key is up to 323 bytes by the rules of the names it is made of, and more than AMQP's 255 for names.
+async fn the_longest_names_are_carried(mut world: World) {
+    let key = [64, 64, 64, 128].map(|length| "N".repeat(length)).join(".");
+    assert_eq!(key.len(), 323);
+    let header = [("trace_id".to_owned(), "t".repeat(4096))].into();
+    let sent = vec![
+        Message { key: Some(key), ..world.message(0) },
+        Message { key: Some("k".repeat(4096)), headers: header, ..world.message(1) },
+        Message { message_id: "i".repeat(255), ..world.message(2) },
+    ];
+    let too_long = Message { key: Some("k".repeat(4097)), ..world.message(3) };
+    let batch = [sent.clone(), vec![too_long]].concat();
+    let published = publish(&world, batch);
+    let mut got = Vec::new();
+    let ingest = drain(&mut world.ingest, 3, |batch, at| {
+        got.push(batch.deliveries()[at].message.clone());
+    });
+    tokio::join!(ingest, drain(&mut world.kpi, 3, |_, _| {}));
+    assert_eq!(got, sent);
+    let results = published.await.unwrap();
+    assert!(results[..3].iter().all(Result::is_ok), "{results:?}");
+    assert!(matches!(results[3], Err(PublishError::Malformed { what: "key", .. })), "{results:?}");
+}
+
 async fn what_nobody_wants_is_an_error_and_its_neighbours_are_not(mut world: World) {
     let nobody = Message { routing_key: "media.stored".to_owned(), ..world.message(1) };
     // Only one of the two groups wants this one.
@@ -194,6 +218,7 @@ macro_rules! each {
 
 each!(
     every_group_gets_every_message_in_order,
+    the_longest_names_are_carried,
     what_nobody_wants_is_an_error_and_its_neighbours_are_not,
     a_failure_is_retried_by_itself,
     poison_becomes_a_dead_letter_and_its_neighbours_get_through,

@@ -4,6 +4,7 @@
 
 mod contract;
 mod dead_letters;
+mod depth;
 mod faults;
 mod inline;
 mod observed;

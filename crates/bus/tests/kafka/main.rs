@@ -7,6 +7,7 @@
 
 mod access;
 mod faults;
+mod lag;
 mod offsets;
 mod order;
 mod refused;

@@ -26,7 +26,7 @@ async fn a_message_that_is_too_large_is_to_blame_alone() {
     for (at, result) in results.iter().enumerate() {
         match at {
             20 => assert!(
-                matches!(result, Err(PublishError::Malformed { what: "body", .. })),
+                matches!(result, Err(PublishError::Rejected { what: "body", .. })),
                 "{result:?}"
             ),
             30 => assert!(matches!(result, Err(PublishError::TooLarge { .. })), "{result:?}"),
@@ -45,9 +45,10 @@ async fn a_topic_that_is_not_there_is_our_fault() {
     let results = publisher.publish(vec![site.message(0, 1), elsewhere, no_name]).await;
     assert_eq!(results[0], Ok(()));
     assert!(
-        matches!(&results[1], Err(PublishError::Misconfigured(why)) if why.contains("nowhere")),
+        matches!(&results[1], Err(PublishError::NoTopic(topic)) if topic.contains("nowhere")),
         "{results:?}"
     );
+    assert_eq!(results[1].clone().unwrap_err().about(), About::Us);
     assert_eq!(results[2].clone().unwrap_err().about(), About::Message);
     let lost = Site { topic: format!("{}-nowhere", site.topic), ..site.clone() };
     let mut consumer = lost.consumer();

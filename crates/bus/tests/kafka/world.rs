@@ -83,6 +83,27 @@ impl Site {
         site
     }
 
+    /// On a cluster of three: three copies, two of them written before a confirm, as SCADA's topics have it in production. Not their 200
+    /// partitions: brokers that share a test's machine would be busy with nothing else.
+    pub(crate) async fn on_three(servers: &str, partitions: usize) -> Site {
+        let site = Site::on(servers, partitions, 3).await;
+        let kept = WEEK;
+        let durable = |name: &str, partitions| {
+            let spec = admin::TopicSpec::new(name, partitions, 3).min_in_sync(2);
+            spec.retention(kept).segment(Duration::from_secs(3600))
+        };
+        let topics = [durable(&site.topic, partitions), durable(&site.dlq, 1)];
+        admin::apply(&site.cluster, &topics).await.unwrap();
+        // Any broker may be asked, and one may not have heard of it yet.
+        testkit::eventually(LONG, "the topics are as they should be", async || {
+            let drifts = admin::diff(&site.cluster, &topics).await.unwrap();
+            if drifts.is_empty() { Ok(()) } else { Err(drifts) }
+        })
+        .await
+        .unwrap();
+        site
+    }
+
     async fn make(&self, partitions: usize, replication: usize) {
         let topics = [
             admin::TopicSpec::new(&self.topic, partitions, replication),
@@ -93,6 +114,13 @@ impl Site {
 
     pub(crate) fn publisher(&self) -> Arc<KafkaPublisher> {
         Arc::new(KafkaPublisher::new(self.cluster.clone(), PublisherOptions::default()))
+    }
+
+    /// One that gives a message up soon.
+    pub(crate) fn impatient(&self) -> Arc<KafkaPublisher> {
+        let options =
+            PublisherOptions { confirm_within: Duration::from_secs(5), ..Default::default() };
+        Arc::new(KafkaPublisher::new(self.cluster.clone(), options))
     }
 
     pub(crate) fn group(&self) -> Group {

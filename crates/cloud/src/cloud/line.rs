@@ -11,15 +11,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bus::rabbitmq::{
-    Address, ConsumerOptions, PublisherOptions, RabbitConsumer, RabbitPublisher, Topology,
-    TopologyError, declare,
+    Address, ConsumerOptions, DepthProbe, PublisherOptions, RabbitConsumer, RabbitPublisher,
+    Topology, TopologyError, declare,
 };
 use bus::{Consumer, Publisher, inline};
+use tokio::sync::Mutex;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 use tokio_util::sync::CancellationToken;
 
 use super::work::{self, Work};
+use crate::behind::{Ask, Behind};
 use crate::config::{Bus, Config, Role};
 use crate::dead_letters;
 use crate::metrics::Metrics;
@@ -42,6 +44,7 @@ pub(super) struct Line {
     pub(super) pool: pg::Pool,
     pub(super) metrics: Arc<Metrics>,
     pub(super) readiness: Readiness,
+    pub(super) behind: Behind,
 }
 
 /// Makes a group's consumer; a second time after the first one has ended, where the bus can.
@@ -61,6 +64,7 @@ impl Line {
     async fn run_inline(self, stop: CancellationToken) {
         // A process that only ingests has no bus: the configuration keeps the others together.
         if !self.config.roles.contains(&Role::Relay) {
+            self.behind.cannot_know("the bus is inside the process with the role relay");
             return;
         }
         let dead_letters = Arc::new(dead_letters::Store::new(self.pool.clone()));
@@ -78,7 +82,13 @@ impl Line {
         let replay = tokio::spawn(async move {
             dead_letters::replay::run(database, &replayed, stopping.cancelled()).await;
         });
-        self.carry(bus, groups, stop).await;
+        // Weak, so that the bus goes with its last publisher.
+        let asked = Arc::downgrade(&bus);
+        let ask: Ask = Box::new(move || {
+            let depths = asked.upgrade().map(|bus| bus.depths());
+            Box::pin(std::future::ready(depths.ok_or_else(|| "the bus has ended".to_owned())))
+        });
+        self.carry(bus, groups, ask, stop).await;
         let _ = replay.await;
     }
 
@@ -129,7 +139,15 @@ impl Line {
                 }),
             ));
         }
-        self.carry(publisher, groups, stop).await;
+        let queues = self.topology.queues.iter().map(|queue| queue.name.clone()).collect();
+        let probe = Arc::new(Mutex::new(DepthProbe::new(address, queues)));
+        let ask: Ask = Box::new(move || {
+            let probe = Arc::clone(&probe);
+            Box::pin(
+                async move { probe.lock().await.look().await.map_err(|error| error.to_string()) },
+            )
+        });
+        self.carry(publisher, groups, ask, stop).await;
         look.abort();
     }
 
@@ -161,6 +179,7 @@ impl Line {
         self,
         publisher: Arc<dyn Publisher>,
         groups: Vec<(Work, Make)>,
+        ask: Ask,
         stop: CancellationToken,
     ) {
         let consumers_stop = CancellationToken::new();
@@ -173,7 +192,11 @@ impl Line {
             true => self.start_relay(Arc::clone(&publisher)),
             false => None,
         };
-        stop.cancelled().await;
+        let breaker = || relay.as_ref().map(Relay::breaker);
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = self.behind.watch(ask, breaker, &self.metrics, &self.readiness) => {}
+        }
         if let Some(relay) = relay {
             relay.stop().await;
         }

@@ -190,9 +190,28 @@ const OWN: &[Key] = &[
     Key::new("media.source.region", Kind::Text, "The region.").default("us-east-1"),
     Key::new("media.source.access_key", Kind::Text, "The access key.").secret(),
     Key::new("media.source.secret_key", Kind::Text, "The secret key.").secret(),
+    Key::new(
+        "media.source.style",
+        Kind::Choice(&["path", "host"]),
+        "How the bucket is named in an address: path, or host as AWS prefers.",
+    )
+    .default("path"),
+    Key::new(
+        "media.sources",
+        Kind::List,
+        "Stores of tenants whose sites have their own, each TENANT=URL=BUCKET=KEY_FILE: a file with the access key \
+         on its first line and the secret key on its second. Region and style are those of media.source.",
+    )
+    .default(""),
     Key::new("media.store.url", Kind::Text, "The cloud's object store: its S3 address."),
     Key::new("media.store.bucket", Kind::Text, "The bucket.").default("media"),
     Key::new("media.store.region", Kind::Text, "The region.").default("us-east-1"),
+    Key::new(
+        "media.store.style",
+        Kind::Choice(&["path", "host"]),
+        "How the bucket is named in an address: path, or host as AWS prefers.",
+    )
+    .default("path"),
     Key::new("media.store.access_key", Kind::Text, "The access key.").secret(),
     Key::new("media.store.secret_key", Kind::Text, "The secret key.").secret(),
 ];

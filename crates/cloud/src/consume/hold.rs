@@ -71,9 +71,11 @@ async fn handle<S: Store>(mut batch: Batch, store: &S, stop: &CancellationToken)
         }
     }
     for (index, cause) in refused {
+        let message = &batch.deliveries()[index].message;
         tracing::warn!(
             service = S::SERVICE,
-            message_id = batch.deliveries()[index].message.message_id,
+            message_id = message.message_id,
+            trace_id = message.headers.get("trace_id"),
             code = cause.code,
             "message refused"
         );
@@ -93,8 +95,10 @@ async fn handle<S: Store>(mut batch: Batch, store: &S, stop: &CancellationToken)
             }
             Outcome::Refused => {
                 let event = &part[0];
+                let trace_id = &event.envelope.trace_id;
                 tracing::warn!(
-                    service = S::SERVICE, event_id = %event.id(), code = REFUSED, "event refused"
+                    service = S::SERVICE, event_id = %event.id(), trace_id, code = REFUSED,
+                    "event refused"
                 );
                 let message = "Postgres refuses the values of this event";
                 batch.dead_letter(event.index, Cause::new(REFUSED, message));

@@ -23,6 +23,8 @@ pub mod media;
 mod options;
 mod partitions;
 mod session;
+mod stored;
+mod sync;
 mod telemetry;
 
 use ::event::farm::EventType;

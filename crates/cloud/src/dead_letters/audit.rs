@@ -25,6 +25,11 @@ pub enum Actor {
 }
 
 impl Actor {
+    /// The token's id, or the user's name.
+    pub(crate) fn name(&self) -> String {
+        self.columns().1
+    }
+
     fn columns(&self) -> (&'static str, String) {
         match self {
             Actor::Token(id) => ("token", id.to_string()),

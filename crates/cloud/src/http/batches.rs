@@ -7,7 +7,7 @@ use axum::Extension;
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::header::{CONTENT_ENCODING, CONTENT_LENGTH, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderName, HeaderValue, StatusCode};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use event::wire::{self, WireError, ZSTD_MAGIC};
@@ -22,16 +22,13 @@ use crate::ingest::{Committed, Sender};
 use crate::tokens::{Role, Tenants, Token};
 use crate::trace::{self, Traceparent};
 
-const TRACEPARENT: HeaderName = HeaderName::from_static("traceparent");
-
 pub(super) async fn receive(
     State(http): State<Http>,
     Extension(token): Extension<Arc<Token>>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
-    let parent: Option<Traceparent> =
-        headers.get(TRACEPARENT).and_then(|value| value.to_str().ok()?.parse().ok());
+    let parent = Traceparent::of(&headers);
     let trace = parent.map_or_else(Traceparent::mint, Traceparent::child);
     let span = trace::ingest_batch(trace, parent);
     span.record("token", tracing::field::display(token.id));
@@ -52,9 +49,7 @@ pub(super) async fn receive(
         Ok(reply) => ([(CONTENT_TYPE, "application/json")], reply).into_response(),
         Err(refused) => refused.into_response(),
     };
-    if let Ok(value) = HeaderValue::try_from(trace.to_string()) {
-        response.headers_mut().insert(TRACEPARENT, value);
-    }
+    trace.tell(response.headers_mut());
     response
 }
 

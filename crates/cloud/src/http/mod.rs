@@ -12,6 +12,7 @@ mod media;
 mod operate;
 mod query;
 mod quota;
+mod stored;
 
 use std::sync::{Arc, LazyLock};
 use std::time::Duration;
@@ -28,6 +29,7 @@ use serde_json::Value;
 use tokio::sync::Semaphore;
 use uuid::Uuid;
 
+use crate::behind::Behind;
 use crate::config::Limits;
 use crate::ingest::Writer;
 use crate::metrics::Metrics;
@@ -52,6 +54,8 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/kpis/sessions", Open::Never),
     (Method::GET, "/api/v1/kpis/inference", Open::Never),
     (Method::GET, "/api/v1/kpis/batches", Open::Never),
+    (Method::GET, "/api/v1/kpis/images", Open::Never),
+    (Method::GET, "/api/v1/kpis/sync", Open::Never),
     (Method::GET, "/api/v1/sync/journal", Open::Never),
     (Method::GET, "/api/v1/ledger/frontiers", Open::Never),
     (Method::GET, "/api/v1/ledger/tombstones", Open::Never),
@@ -62,6 +66,8 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/ledger/hours", Open::Never),
     (Method::GET, "/api/v1/ledger/held", Open::Never),
     (Method::GET, "/api/v1/ledger/media", Open::Never),
+    (Method::GET, "/api/v1/ledger/stored", Open::Never),
+    (Method::POST, "/api/v1/ledger/again", Open::Never),
     (Method::GET, "/api/v1/summary", Open::Never),
     (Method::GET, "/api/v1/relay/dead-letters", Open::Never),
     (Method::POST, "/api/v1/relay/redrive", Open::Never),
@@ -115,6 +121,8 @@ pub(crate) struct Service {
     pub(crate) bus: &'static str,
     /// The consumers' dead letters, where a broker keeps them.
     pub(crate) letters: Option<Desk<Option<Uuid>>>,
+    /// What waits for the consumers.
+    pub(crate) behind: Behind,
     /// For what needs a connection of its own.
     pub(crate) database: pg::Options,
 }
@@ -143,7 +151,7 @@ impl Http {
     }
 
     pub(crate) fn router(self) -> Router {
-        let mut router = operate::routes(query::routes(Router::new()));
+        let mut router = stored::routes(operate::routes(query::routes(Router::new())));
         if self.service.ingests {
             router = router
                 .route("/api/v1/sync/batches", post(batches::receive))

@@ -150,6 +150,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) tombstones: Vec<Result<(), Refusal>>,
     /// The accepted events, in order.
     pub(crate) relay: Vec<&'a Event>,
+    /// Events that were accepted before: an operator may have asked to publish them again.
+    pub(crate) known: Vec<&'a Event>,
     pub(crate) clones: Vec<(i64, u64, EventId)>,
     pub(crate) tally: Tally,
 }
@@ -171,7 +173,12 @@ pub(crate) fn plan<'a>(
         };
         match &outcome {
             Outcome::Accepted => plan.tally.accepted += 1,
-            Outcome::Duplicate => plan.tally.duplicate += 1,
+            Outcome::Duplicate => {
+                plan.tally.duplicate += 1;
+                if let Item::Valid(event) = prepared.item {
+                    plan.known.push(event);
+                }
+            }
             Outcome::Rejected(_) => {}
         }
         plan.outcomes.push(outcome);

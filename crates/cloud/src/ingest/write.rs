@@ -26,6 +26,9 @@ use crate::trace::Traceparent;
 /// seldom more than two.
 const CONFLICT_ATTEMPTS: usize = 5;
 
+/// Events of one batch that the log names one by one.
+const NAMED_IN_LOG: usize = 20;
+
 /// A replica that is halted in the middle holds its streams' locks; the server ends it, so that the
 /// others can go on. When it wakes, its transaction fails and nothing was answered.
 const NO_ZOMBIES: &str = "SET LOCAL idle_in_transaction_session_timeout = '30s'";
@@ -152,6 +155,8 @@ impl Writer {
                 ranges.push(middle..range.end);
                 ranges.push(range.start..middle);
             } else if let Item::Valid(event) = &items[range.start] {
+                let (event_id, trace_id) = (event.envelope.event_id, &event.envelope.trace_id);
+                tracing::warn!(%event_id, trace_id, "the database refuses an event");
                 items[range.start] = event.reject(refused(&error));
                 ranges.push(range);
             } else {
@@ -182,7 +187,9 @@ impl Writer {
         let no_zombies = async { Ok(transaction.batch_execute(NO_ZOMBIES).await?) };
         let ((), mut state) =
             tokio::try_join!(biased; no_zombies, read(&transaction, part, prepared))?;
-        let plan = plan::plan(prepared, part.tombstones, &mut state);
+        let mut plan = plan::plan(prepared, part.tombstones, &mut state);
+        let again = rows::take_asked_again(&transaction, &plan.known).await?;
+        plan.relay.extend(&again);
         rows::copy_relay(&transaction, &plan.relay, part.sender.trace).await?;
         let buried: Vec<&Tombstone> = part
             .tombstones
@@ -210,6 +217,10 @@ impl Writer {
             rows::notify(&transaction, !plan.relay.is_empty()),
         )?;
         transaction.commit().await?;
+        for event in again.iter().take(NAMED_IN_LOG) {
+            let (event_id, trace_id) = (event.envelope.event_id, &event.envelope.trace_id);
+            tracing::info!(%event_id, trace_id, "accepted before, and published again as asked for");
+        }
         Ok(Committed { outcomes: plan.outcomes, tombstones: plan.tombstones, tally: plan.tally })
     }
 }

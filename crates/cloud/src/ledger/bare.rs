@@ -50,6 +50,9 @@ UNION ALL SELECT created_event_id FROM weighvision_session
     WHERE tenant_id = $1 AND created_event_id = ANY($2)
 UNION ALL SELECT finalized_event_id FROM weighvision_session
     WHERE tenant_id = $1 AND finalized_event_id = ANY($2)
+UNION ALL SELECT cancelled_event_id FROM weighvision_session
+    WHERE tenant_id = $1 AND cancelled_event_id = ANY($2)
+UNION ALL SELECT event_id FROM stored_event WHERE tenant_id = $1 AND event_id = ANY($2)
 UNION ALL SELECT sent_event_id FROM sync_batch WHERE tenant_id = $1 AND sent_event_id = ANY($2)
 UNION ALL SELECT acked_event_id FROM sync_batch WHERE tenant_id = $1 AND acked_event_id = ANY($2)";
 

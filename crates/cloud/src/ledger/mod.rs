@@ -1,10 +1,11 @@
 //! The cloud's part in comparing the tiers: what it has of every stream, and where an event is.
 //!
-//! The HTTP API and `holdfast verify` stand on this; docs/spec/verify.md is the contract. It only reads, and sees nothing
-//! outside the given tenants. It must not know the edge. It fails with the database's errors alone.
+//! The HTTP API and `holdfast verify` stand on this; docs/spec/verify.md is the contract. It sees nothing outside the given
+//! tenants, and changes nothing but the notes of what is to be taken in again. It must not know the edge. It fails with the database's errors alone.
 
 pub mod bare;
 pub mod states;
+pub mod stored;
 mod summary;
 mod trace;
 

@@ -91,7 +91,7 @@ UNION ALL SELECT 'kpi_seen', NULL FROM kpi_seen
     WHERE event_id = $1 AND ($2::uuid[] IS NULL OR tenant_id = ANY($2))
         AND ($3::timestamptz IS NULL OR occurred_at = $3)
 UNION ALL SELECT 'weighvision_session', updated_at FROM weighvision_session
-    WHERE (created_event_id = $1 OR finalized_event_id = $1)
+    WHERE (created_event_id = $1 OR finalized_event_id = $1 OR cancelled_event_id = $1)
         AND ($2::uuid[] IS NULL OR tenant_id = ANY($2))
 UNION ALL SELECT 'inference_result', stored_at FROM inference_result
     WHERE event_id = $1 AND ($2::uuid[] IS NULL OR tenant_id = ANY($2))

@@ -60,12 +60,12 @@ impl Fault {
             }
             PublishError::Unroutable { .. } => "unroutable",
             PublishError::TooLarge { .. } => "too_large",
-            PublishError::Malformed { .. } => "malformed",
+            PublishError::Malformed { .. } | PublishError::Rejected { .. } => "malformed",
             PublishError::Unreachable(_) => "the bus cannot be reached",
             PublishError::Blocked => "the broker is short of memory or disk",
             PublishError::Unconfirmed(_) => "the bus does not confirm",
             PublishError::Refused => "the broker refuses messages",
-            PublishError::Misconfigured(_) => {
+            PublishError::Misconfigured(_) | PublishError::NoTopic(_) => {
                 "an exchange is missing or not allowed: declare the topology"
             }
         };
@@ -84,12 +84,14 @@ impl Handler<Outgoing> for Deliver {
     async fn handle(&self, batch: Batch<Outgoing>) -> Verdict {
         let spans = Spans::relay_publish(batch.items.iter().map(|item| item.row.parent));
         let mut lanes = Vec::with_capacity(batch.items.len());
+        let mut names = Vec::with_capacity(batch.items.len());
         let mut faults: Vec<Option<Fault>> = Vec::with_capacity(batch.items.len());
         let mut wanted = Vec::new();
         let mut messages = Vec::new();
         for item in batch.items {
             let Outgoing { mut message, parent } = item.row;
             lanes.push(item.lane);
+            names.push((message.message_id.clone(), message.headers.get("trace_id").cloned()));
             if !self.routes.exchanges.contains(&message.exchange) {
                 faults.push(Some(Fault::no_exchange(&message.exchange)));
                 continue;
@@ -116,7 +118,7 @@ impl Handler<Outgoing> for Deliver {
             }
             let (verdict, held) = judge(&lanes, faults);
             self.trouble.met(held.map(|fault| fault.reason));
-            report(&verdict);
+            report(&verdict, &names);
             verdict
         };
         publish.instrument(spans.first()).await
@@ -143,7 +145,13 @@ fn sent(fault: Option<Fault>) -> Sent {
     }
 }
 
-fn report(verdict: &Verdict) {
+/// Dead letters of one batch that the log names one by one; `holdfast relay list` has all.
+const NAMED_IN_LOG: usize = 20;
+
+/// The event's id, and its `trace_id` where it has one.
+type Name = (String, Option<String>);
+
+fn report(verdict: &Verdict, names: &[Name]) {
     let count = |wanted: fn(&Outcome) -> bool| {
         verdict.outcomes.iter().filter(|outcome| wanted(outcome)).count()
     };
@@ -155,8 +163,21 @@ fn report(verdict: &Verdict) {
         held = verdict.outcomes.len() - published - buried,
         "relayed"
     );
-    if buried > 0 {
-        tracing::warn!(buried, "events that cannot be published are dead letters now");
+    let named = verdict.outcomes.iter().zip(names).filter_map(|(outcome, name)| match outcome {
+        Outcome::Bury { reason, code, .. } => Some((reason, code, name)),
+        _ => None,
+    });
+    for (reason, code, (event_id, trace_id)) in named.take(NAMED_IN_LOG) {
+        tracing::warn!(
+            event_id,
+            trace_id,
+            reason,
+            code,
+            "an event that cannot be published is a dead letter now"
+        );
+    }
+    if buried > NAMED_IN_LOG {
+        tracing::warn!(buried, "more events that cannot be published are dead letters now");
     }
 }
 

@@ -23,6 +23,7 @@ use rand::RngExt as _;
 use tokio::task::JoinHandle;
 use tokio::time::MissedTickBehavior;
 
+use crate::behind::Breaker;
 use crate::config;
 use crate::metrics::Metrics;
 use crate::readiness::Readiness;
@@ -112,6 +113,12 @@ impl Relay {
     /// What it has done so far, in rows.
     pub fn counts(&self) -> Counts {
         self.worker.counts()
+    }
+
+    /// Whether it leaves the bus alone; the worst of its breakers.
+    pub(crate) fn breaker(&self) -> Breaker {
+        let states = self.worker.breakers().into_iter().map(|view| view.state.into());
+        states.max().unwrap_or(Breaker::Closed)
     }
 
     /// Stops: nothing more is claimed; what is under way is finished or given back.

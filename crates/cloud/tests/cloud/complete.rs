@@ -127,6 +127,37 @@ async fn others_do_not_stand_in_for_what_is_missing() {
 }
 
 #[tokio::test]
+async fn where_the_cloud_copies_images_a_session_waits_for_the_copies() {
+    let session = SessionId::mint();
+    let asked = Asked::new("complete_copies", |tenant| whole(&Barn::new(tenant), session)).await;
+    let client = asked.site.client().await;
+    let counts = async || {
+        let found = asked.get(&format!("/sessions/{session}")).await;
+        let session = &found["session"];
+        json!([session["media_arrived"], session["media_copied"], session["complete"]])
+    };
+    assert_eq!(counts().await, json!([2, 0, true]), "this cloud makes no copies");
+    client.execute("INSERT INTO media_copying DEFAULT VALUES", &[]).await.unwrap();
+    assert_eq!(counts().await, json!([2, 0, false]));
+    // One is copied, the other is given up, and tried again with success.
+    let copied = "copy_status = 'copied', copied_at = now(), copied_bytes = size_bytes,
+        copied_sha256 = sha256('x')";
+    for (state, expected) in [
+        (copied, json!([2, 1, false])),
+        ("copy_status = 'failed', copy_failed_at = now()", json!([2, 1, false])),
+        (copied, json!([2, 2, true])),
+    ] {
+        let change = format!(
+            "UPDATE media_object SET {state} WHERE media_id =
+                 (SELECT media_id FROM media_object WHERE copy_status <> 'copied' LIMIT 1)"
+        );
+        assert_eq!(client.execute(&change, &[]).await.unwrap(), 1);
+        assert_eq!(counts().await, expected, "{state}");
+    }
+    asked.site.cloud.stop().await;
+}
+
+#[tokio::test]
 async fn a_finalization_that_tells_less_or_nonsense_is_stored_all_the_same() {
     let sessions: Vec<SessionId> = (0..3).map(|_| SessionId::mint()).collect();
     let mut chosen = json!(null);

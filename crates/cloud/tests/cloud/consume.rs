@@ -6,12 +6,20 @@ use serde_json::json;
 use testkit::eventually;
 
 use crate::consume_world::{Barn, Replica, database, message, options, settled, stores};
+use crate::kpis::aggregate;
 use crate::site::{LONG, number};
 
 #[tokio::test]
 async fn the_same_events_in_any_order_and_number_leave_the_same_rows() {
     let barn = Barn::new(TenantId::mint());
-    let events = barn.day();
+    let mut events = barn.day();
+    // A site's own aggregate and its correction, of a metric that has no readings.
+    for (version, values) in [(1, &[51.0][..]), (2, &[51.0, 53.0])] {
+        let mut own = aggregate(&barn, "1m", "2026-02-01T10:00:00Z", version, values);
+        own["payload"]["metric_type"] = json!("humidity");
+        own["payload"]["unit"] = json!("%");
+        events.push(own);
+    }
     let plain = database("consume_plain").await;
     let replica = Replica::start(&plain, options());
     replica.deliver(&events).await;

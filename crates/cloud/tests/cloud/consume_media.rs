@@ -43,7 +43,7 @@ async fn objects_are_copied_and_an_outage_costs_no_attempt() {
     for name in [format!("{prefix}/a.jpg"), format!("{prefix}/b.jpg"), other.clone()] {
         source.put(&name, "image/jpeg", vec![7; 1_000].into()).await.unwrap();
     }
-    let stores = Some(Stores { source: from, store: to });
+    let stores = Some(Stores::new(from, to));
     let replica = Replica::start(&database, Options { stores, ..options() });
     let client = database.connect().await.unwrap();
     replica
@@ -112,5 +112,56 @@ async fn objects_are_copied_and_an_outage_costs_no_attempt() {
     })
     .await
     .unwrap();
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn images_come_from_the_store_of_their_tenant_and_one_that_is_away_holds_up_no_other() {
+    let (all, own, away, target) = tokio::join!(
+        EmbeddedStore::start(),
+        EmbeddedStore::start(),
+        EmbeddedStore::start(),
+        EmbeddedStore::start()
+    );
+    let (all, own, away, target) = (all.unwrap(), own.unwrap(), away.unwrap(), target.unwrap());
+    let (link, cut_off) = over_link(away.address()).await;
+    link.set(Mode::Cut);
+    let database = database("copies_sources").await;
+    let barns: Vec<Barn> = (0..3).map(|_| Barn::new(TenantId::mint())).collect();
+    let mut stores = Stores::new(all.address().clone(), target.address().clone());
+    stores.sources.insert(barns[1].tenant.uuid(), own.address().clone());
+    stores.sources.insert(barns[2].tenant.uuid(), cut_off);
+    let key = |barn: &Barn| format!("tenants/{}/farms/f/a.jpg", barn.tenant);
+    // Each store has its own tenant's image, and other bytes under the names of the others.
+    for (n, store) in [&all, &own, &away].into_iter().enumerate() {
+        let bucket = Bucket::new(store.address()).unwrap();
+        for (m, barn) in barns.iter().enumerate() {
+            let bytes = if n == m { vec![u8::try_from(n).unwrap(); 100] } else { vec![99; 100] };
+            bucket.put(&key(barn), "image/jpeg", bytes.into()).await.unwrap();
+        }
+    }
+    // One copy at a time: what cannot be copied is claimed first.
+    let replica =
+        Replica::start(&database, Options { stores: Some(stores), copies: 1, ..options() });
+    let client = database.connect().await.unwrap();
+    for barn in barns.iter().rev() {
+        replica.deliver(&[image(barn, &key(barn), 100)]).await;
+    }
+    let copied = "SELECT count(*) FROM media_object WHERE copy_status = 'copied'";
+    let wait = async |count: i64| {
+        eventually(LONG, "images are copied", async || number(&client, copied).await == count)
+            .await
+            .unwrap();
+    };
+    wait(2).await;
+    let attempts = "SELECT sum(copy_attempts)::bigint FROM media_object";
+    assert_eq!(number(&client, attempts).await, 0, "a store that is away costs no attempt");
+    link.set(Mode::Pass);
+    wait(3).await;
+    let target = Bucket::new(target.address()).unwrap();
+    for (n, barn) in barns.iter().enumerate() {
+        let found = target.get(&key(barn), 100).await.unwrap();
+        assert_eq!(found, vec![u8::try_from(n).unwrap(); 100]);
+    }
     replica.stop().await;
 }

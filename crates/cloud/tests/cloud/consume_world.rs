@@ -23,7 +23,7 @@ use crate::site::{LONG, migrate, number};
 
 /// The tables of the consumers, each with the columns that depend on the events alone, and not on
 /// when or in how many steps they came.
-pub(crate) const STORES: [(&str, &str); 13] = [
+pub(crate) const STORES: [(&str, &str); 16] = [
     (
         "telemetry_reading",
         "tenant_id, event_id, occurred_at, farm_id, barn_id, device_id, session_id, metric_type,
@@ -74,6 +74,9 @@ pub(crate) const STORES: [(&str, &str); 13] = [
          finalized_at, final_weight_kg, image_count, cancelled_event_id, cancelled_at, cancel_reason",
     ),
     ("kpi_inference", "tenant_id, inference_result_id, event_id, occurred_at, confidence"),
+    ("kpi_image", "t"),
+    ("kpi_edge_bucket", "t"),
+    ("kpi_sync_batch", "t"),
 ];
 
 #[derive(Default)]

@@ -96,7 +96,7 @@ async fn as_many_objects_are_copied_at_once_as_configured_and_a_stop_gives_them_
     let database = database("copies_at_once").await;
     let client = database.connect().await.unwrap();
     let barn = Barn::new(TenantId::mint());
-    let stores = Stores { source: source.address.clone(), store: target.address().clone() };
+    let stores = Stores::new(source.address.clone(), target.address().clone());
     let told = Options { stores: Some(stores), copies: 3, ..options() };
     let replica = Replica::start(&database, told.clone());
     let prefix = format!("tenants/{}/farms/f", barn.tenant);
@@ -131,7 +131,7 @@ async fn failed_copies_are_listed_and_tried_again_on_record() {
     let client = database.connect().await.unwrap();
     let (one, two) = (Barn::new(TenantId::mint()), Barn::new(TenantId::mint()));
     let path = |barn: &Barn, name: &str| format!("tenants/{}/{name}", barn.tenant);
-    let stores = Stores { source: source.address.clone(), store: target.address().clone() };
+    let stores = Stores::new(source.address.clone(), target.address().clone());
     let replica = Replica::start(&database, Options { stores: Some(stores), ..options() });
     replica
         .deliver(&[
@@ -178,7 +178,7 @@ async fn whether_copies_are_made_follows_the_role_that_makes_them() {
     let database = database("copies_declared").await;
     let client = database.connect().await.unwrap();
     let pool = pg::Pool::new(&pg::Options::new(database.url())).unwrap();
-    let stores = Stores { source: source.address.clone(), store: target.address().clone() };
+    let stores = Stores::new(source.address.clone(), target.address().clone());
     let rows = "SELECT count(*) FROM media_copying";
     for (stores, declared) in [(Some(stores), 1), (None, 0)] {
         let replica = Replica::start(&database, Options { stores, ..options() });

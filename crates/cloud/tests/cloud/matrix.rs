@@ -43,6 +43,8 @@ fn case(method: &str, path: &str) -> Option<Case> {
         "/api/v1/kpis/sessions",
         "/api/v1/kpis/inference",
         "/api/v1/kpis/batches",
+        "/api/v1/kpis/images",
+        "/api/v1/kpis/sync",
         "/api/v1/sync/journal",
         "/api/v1/ledger/frontiers",
         "/api/v1/ledger/tombstones",
@@ -54,7 +56,10 @@ fn case(method: &str, path: &str) -> Option<Case> {
         ("get", "/api/v1/ledger/media") => Some(Case::Ledger("media_ids=MEDIA", "media")),
         (
             "post",
-            "/api/v1/relay/redrive" | "/api/v1/dead-letters/replay" | "/api/v1/media/copies/retry",
+            "/api/v1/relay/redrive"
+            | "/api/v1/dead-letters/replay"
+            | "/api/v1/media/copies/retry"
+            | "/api/v1/ledger/again",
         ) => Some(Case::Operates),
         (
             "get",
@@ -69,6 +74,9 @@ fn case(method: &str, path: &str) -> Option<Case> {
         ("get", "/api/v1/ledger/marks") => Some(Case::Ledger("place&blocks=0", "marks")),
         ("get", "/api/v1/ledger/events/{event_id}") => Some(Case::Ledger("", "stored")),
         ("get", "/api/v1/ledger/hours") => Some(Case::Ledger("hours=HOUR", "hours")),
+        ("get", "/api/v1/ledger/stored") => {
+            Some(Case::Ledger("hours=HOUR,NEXT&grace_seconds=0", "hours"))
+        }
         ("get", "/api/v1/ledger/held") => Some(Case::Ledger("event_ids=EVENT", "held")),
         ("get", "/api/v1/telemetry/aggregates") => Some(Case::Reads("aggregation_window=1h")),
         ("get", path) if list.contains(&path) => Some(Case::Reads("")),
@@ -120,6 +128,7 @@ async fn world() -> World {
         session.to_string(),
         epoch.to_string(),
         "batch-1".to_owned(),
+        "edge-01".to_owned(),
     ];
     World { site, session, epoch, event, media, marks }
 }
@@ -183,6 +192,8 @@ async fn no_route_shows_a_tenant_to_another() {
                     let hour = (id.as_u128() >> 80) / event::ledger::HOUR_MS;
                     let query = query.replace("place", &place).replace("EVENT", &world.event);
                     let query = query.replace("HOUR", &hour.to_string());
+                    // An event may be taken in after the end of the hour in which it was made.
+                    let query = query.replace("NEXT", &(hour + 1).to_string());
                     let query = query.replace("MEDIA", &world.media);
                     ledger(&world, path, (&query, list), &viewer, &strangers, theirs).await;
                 }

@@ -86,6 +86,12 @@ impl Sessions {
         held.contains_key(&session.key) && !self.is_over(session, now)
     }
 
+    /// How many last.
+    pub(crate) fn count(&self, now: Instant) -> usize {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.values().filter(|session| !self.is_over(session, now)).count()
+    }
+
     /// Ends a session.
     pub(crate) fn close(&self, session: &Held) {
         self.held.lock().unwrap_or_else(PoisonError::into_inner).remove(&session.key);
@@ -128,6 +134,7 @@ mod tests {
         let (sessions, start) = (Sessions::new(LIFE), Instant::now());
         let (id, held) = sessions.open(TokenHash::of("t"), Uuid::now_v7(), start);
         assert!(sessions.find(id.expose(), start + LIFE / 2).is_some());
+        assert_eq!((sessions.count(start), sessions.count(start + LIFE)), (1, 0));
         assert!(sessions.find(id.expose(), start + LIFE).is_none(), "its time is over");
         assert!(!sessions.lasts(&held, start + LIFE));
         for wrong in ["", "guess", &id.expose()[1..], &format!("{}0", id.expose())] {

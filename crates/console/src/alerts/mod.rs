@@ -4,9 +4,11 @@
 //! `webhook` tells them. docs/spec/console.md has the table.
 
 mod disk;
+mod plant;
 mod rules;
 #[cfg(test)]
 mod tests;
+mod thresholds;
 mod told;
 mod webhook;
 
@@ -21,7 +23,7 @@ use uuid::Uuid;
 
 pub use disk::StateError;
 pub use webhook::Webhook;
-pub(crate) use webhook::start as start_webhook;
+pub(crate) use webhook::{Telling, start as start_webhook};
 
 use crate::access::{Scope, User};
 use crate::http::Http;
@@ -33,6 +35,9 @@ const FLICKER: SignedDuration = SignedDuration::from_secs(5);
 const DROPS_FOR: SignedDuration = SignedDuration::from_mins(10);
 /// A gap that was declared so long ago is no news.
 const GAPS_FOR: SignedDuration = SignedDuration::from_hours(24);
+
+/// Nor is what was quarantined so long ago.
+const QUARANTINE_FOR: SignedDuration = SignedDuration::from_mins(15);
 
 /// How bad it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
@@ -86,6 +91,16 @@ struct Counters {
     dropped_at: Option<Timestamp>,
     lost: u64,
     lost_at: Option<Timestamp>,
+    quarantined: u64,
+    quarantined_at: Option<Timestamp>,
+}
+
+/// Which counters of a node have grown of late.
+#[derive(Debug, Clone, Copy, Default)]
+struct News {
+    drops: bool,
+    gaps: bool,
+    quarantine: bool,
 }
 
 /// What is remembered from tick to tick.
@@ -102,7 +117,9 @@ impl Watch {
         self.count(tick.at, nodes);
         let mut found = rules::of_upstreams(tick);
         found.extend(rules::of_queues(tick));
-        found.extend(rules::of_plant(tick));
+        found.extend(rules::of_sites(tick));
+        found.extend(plant::of_plant(tick));
+        found.extend(plant::of_producers(tick));
         found.extend(rules::of_nodes(nodes, |entry| self.news(entry, tick.at)));
         for alert in &mut found {
             let (since, last) = self.known.entry(alert.id.clone()).or_insert((tick.at, tick.at));
@@ -122,34 +139,44 @@ impl Watch {
         for entry in nodes {
             let key = (entry.row.site.clone(), entry.row.node_id.clone());
             let (drops, lost) = (entry.row.drops.unwrap_or(0), entry.row.lost);
+            let quarantined = entry.row.quarantined;
             let last = before.remove(&key).unwrap_or(Counters {
                 drops,
                 dropped_at: None,
                 lost,
                 lost_at: None,
+                quarantined,
+                quarantined_at: None,
             });
+            let grew = quarantined > last.quarantined;
             let counters = Counters {
                 drops,
                 dropped_at: if drops > last.drops { Some(now) } else { last.dropped_at },
                 lost,
                 lost_at: if lost > last.lost { Some(now) } else { last.lost_at },
+                quarantined,
+                quarantined_at: if grew { Some(now) } else { last.quarantined_at },
             };
             self.nodes.insert(key, counters);
         }
     }
 
-    /// Whether drops, and gaps, of a node are news.
-    fn news(&self, entry: &NodeEntry, now: Timestamp) -> (bool, bool) {
+    /// What of a node's counters is news.
+    fn news(&self, entry: &NodeEntry, now: Timestamp) -> News {
         let key = (entry.row.site.clone(), entry.row.node_id.clone());
-        let Some(counters) = self.nodes.get(&key) else { return (false, false) };
+        let Some(counters) = self.nodes.get(&key) else { return News::default() };
         let within =
             |at: Option<Timestamp>, span| at.is_some_and(|at| now.duration_since(at) <= span);
-        (within(counters.dropped_at, DROPS_FOR), within(counters.lost_at, GAPS_FOR))
+        News {
+            drops: within(counters.dropped_at, DROPS_FOR),
+            gaps: within(counters.lost_at, GAPS_FOR),
+            quarantine: within(counters.quarantined_at, QUARANTINE_FOR),
+        }
     }
 }
 
 /// What holds now.
-#[utoipa::path(get, path = "/api/v1/alerts", tag = "alerts", responses((status = 200, body = AlertList)))]
+#[utoipa::path(get, path = "/api/v1/alerts", operation_id = "alerts", tag = "alerts", responses((status = 200, body = AlertList)))]
 pub(crate) async fn list(
     State(http): State<Http>,
     Extension(user): Extension<User>,

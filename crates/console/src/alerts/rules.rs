@@ -5,29 +5,27 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 use uuid::Uuid;
 
-use super::{Alert, Severity};
+use super::thresholds::{
+    AWAY, BREAKER, BUS_DEAD, CONSUMERS_BEHIND, COPIES_FAILED, GAP, Limit, NODE_CLOCK, NODE_DISK,
+    NODE_DROPS, NODE_FLAGGED, NOT_CONSUMED, OUTBOX_DEAD, OUTBOX_OLDEST, OUTBOX_PENDING,
+    OUTBOX_STILL, OUTBOX_STUCK, PRODUCER_STUCK, QUARANTINE, RELAY_DEAD, RELAY_OLDEST,
+    RELAY_PENDING, RELAY_STILL, SITE_CLOCK, SITE_DISK,
+};
+use super::{Alert, News, Severity};
 use crate::picture::{
     Breaker, CloudTick, Liveness, NodeEntry, Presence, SiteTick, Tick, UpstreamKind, number,
 };
 
 /// So many silent nodes of a site are one alert.
 const MANY_NODES: usize = 20;
-const AWAY_AFTER_S: f64 = 10.0;
-const STILL_AFTER_S: f64 = 60.0;
-const BREAKER_CRITICAL_S: f64 = 300.0;
-const STUCK_AFTER_S: f64 = 120.0;
-/// Seed 001: seconds that the oldest may wait.
-const OLDEST: (f64, f64) = (30.0, 300.0);
-/// Seed 001: rows that may wait; a site's outbox may hold days.
-const PENDING: (f64, f64) = (100.0, 1_000.0);
-const PENDING_AT_SITE: (f64, f64) = (10_000.0, 100_000.0);
-/// Seed 001: dead letters.
-const DEAD: (f64, f64) = (0.0, 10.0);
-/// Bytes free on a node's disk.
-const DISK: (u64, u64) = (500_000_000, 100_000_000);
 
 /// Begins an alert; the caller says what it is about.
-fn alert(rule: &'static str, of: &str, severity: Severity, tenants: BTreeSet<Uuid>) -> Alert {
+pub(super) fn alert(
+    rule: &'static str,
+    of: &str,
+    severity: Severity,
+    tenants: BTreeSet<Uuid>,
+) -> Alert {
     Alert {
         id: format!("{rule}:{of}"),
         rule,
@@ -41,15 +39,6 @@ fn alert(rule: &'static str, of: &str, severity: Severity, tenants: BTreeSet<Uui
         text: String::new(),
         what_to_do: "",
         tenants,
-    }
-}
-
-/// Which of two thresholds a value is above.
-fn above(value: f64, (warning, critical): (f64, f64)) -> Option<(Severity, f64)> {
-    match value {
-        value if value > critical => Some((Severity::Critical, critical)),
-        value if value > warning => Some((Severity::Warning, warning)),
-        _ => None,
     }
 }
 
@@ -70,40 +59,66 @@ pub(super) fn of_upstreams(tick: &Tick) -> Vec<Alert> {
         Alert {
             site: site.map(|site| site.name.clone()),
             value: Some(value),
-            threshold: Some(AWAY_AFTER_S),
+            threshold: AWAY.critical,
             unit: "s",
             text: format!("{} does not answer: {}", one.name, one.error.as_deref().unwrap_or("")),
             what_to_do: "Look whether the process runs and its address can be reached from here; data it holds stays there.",
-            ..alert("upstream_away", &one.id, Severity::Critical, tenants)
+            ..alert(AWAY.rule, &one.id, Severity::Critical, tenants)
         }
     });
-    each.filter(|alert| alert.value.is_some_and(|value| value >= AWAY_AFTER_S)).collect()
+    each.filter(|alert| alert.value.is_some_and(|value| AWAY.above(value).is_some())).collect()
 }
 
 /// One queue of one tenant, whatever tier it is at.
-struct Queue {
-    name: String,
-    site: Option<String>,
-    tenant: Uuid,
-    waiting: u64,
-    oldest_age_s: Option<f64>,
-    still_s: f64,
-    dead: u64,
-    pending: (f64, f64),
+pub(super) struct Queue {
+    pub(super) name: String,
+    pub(super) site: Option<String>,
+    /// None: it has none, and is for those who see everything.
+    pub(super) tenant: Option<Uuid>,
+    pub(super) waiting: u64,
+    pub(super) oldest_age_s: Option<f64>,
+    pub(super) still_s: f64,
+    pub(super) dead: u64,
+    pub(super) limits: Limits,
     /// Something explains why it does not move, and is an alert of its own.
-    explained: bool,
+    pub(super) explained: bool,
 }
 
+/// What a queue is judged by.
+#[derive(Clone, Copy)]
+pub(super) struct Limits {
+    pub(super) pending: &'static Limit,
+    pub(super) oldest: &'static Limit,
+    pub(super) still: &'static Limit,
+    pub(super) dead: &'static Limit,
+}
+
+const OUTBOX: Limits = Limits {
+    pending: &OUTBOX_PENDING,
+    oldest: &OUTBOX_OLDEST,
+    still: &OUTBOX_STILL,
+    dead: &OUTBOX_DEAD,
+};
+const RELAY: Limits = Limits {
+    pending: &RELAY_PENDING,
+    oldest: &RELAY_OLDEST,
+    still: &RELAY_STILL,
+    dead: &RELAY_DEAD,
+};
+
 impl Queue {
-    fn alert(&self, rule: &'static str, severity: Severity) -> Alert {
-        let of = format!("{}:{}", self.name, self.tenant);
-        let alert = alert(rule, &of, severity, BTreeSet::from([self.tenant]));
+    pub(super) fn alert(&self, rule: &'static str, severity: Severity) -> Alert {
+        let of = match self.tenant {
+            Some(tenant) => format!("{}:{tenant}", self.name),
+            None => self.name.clone(),
+        };
+        let alert = alert(rule, &of, severity, self.tenant.into_iter().collect());
         Alert { subject: self.name.clone(), site: self.site.clone(), ..alert }
     }
 
-    fn alerts(&self, found: &mut Vec<Alert>) {
+    pub(super) fn alerts(&self, found: &mut Vec<Alert>) {
         let waiting = number(self.waiting);
-        if let Some((severity, threshold)) = above(waiting, self.pending) {
+        if let Some((severity, threshold)) = self.limits.pending.above(waiting) {
             found.push(Alert {
                 value: Some(waiting),
                 threshold: Some(threshold),
@@ -114,7 +129,7 @@ impl Queue {
             });
         }
         let oldest = self.oldest_age_s.filter(|_| self.waiting > 0).unwrap_or(0.0);
-        if let Some((severity, threshold)) = above(oldest, OLDEST) {
+        if let Some((severity, threshold)) = self.limits.oldest.above(oldest) {
             found.push(Alert {
                 value: Some(oldest),
                 threshold: Some(threshold),
@@ -124,17 +139,19 @@ impl Queue {
                 ..self.alert("oldest_pending", severity)
             });
         }
-        if self.waiting > 0 && self.still_s >= STILL_AFTER_S && !self.explained {
+        let still = Some(self.still_s).filter(|_| self.waiting > 0 && !self.explained);
+        if let Some((severity, threshold)) = still.and_then(|still| self.limits.still.above(still))
+        {
             found.push(Alert {
                 value: Some(self.still_s),
-                threshold: Some(STILL_AFTER_S),
+                threshold: Some(threshold),
                 unit: "s",
                 text: format!("{} is connected, and nothing has left for {:.0} s", self.name, self.still_s),
                 what_to_do: "Look at the log of the process that empties it; restart it if it hangs. Nothing is lost by that.",
-                ..self.alert("not_draining", Severity::Critical)
+                ..self.alert("not_draining", severity)
             });
         }
-        if let Some((severity, threshold)) = above(number(self.dead), DEAD) {
+        if let Some((severity, threshold)) = self.limits.dead.above(number(self.dead)) {
             found.push(Alert {
                 value: Some(number(self.dead)),
                 threshold: Some(threshold),
@@ -157,19 +174,19 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
             let queue = Queue {
                 name: format!("outbox:{}", site.name),
                 site: Some(site.name.clone()),
-                tenant: *tenant,
+                tenant: Some(*tenant),
                 waiting: outbox.waiting,
                 oldest_age_s: outbox.oldest_age_s,
                 still_s: outbox.still_s,
                 dead: outbox.dead,
-                pending: PENDING_AT_SITE,
+                limits: OUTBOX,
                 explained: open,
             };
             queue.alerts(&mut found);
             if outbox.breaker == Some(Breaker::Open) {
                 let why = outbox.last_failure.as_deref().unwrap_or("no reason is known");
                 found.push(Alert {
-                    threshold: Some(BREAKER_CRITICAL_S),
+                    threshold: BREAKER.critical,
                     unit: "s",
                     text: format!("{} leaves the cloud alone: {why}", site.name),
                     what_to_do: "Look at the link from the site to the cloud, and at the site's token. Events wait at the site and go by themselves.",
@@ -195,17 +212,19 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
 }
 
 fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
+    of_consumers(cloud, found);
     for (tenant, part) in &cloud.tenants {
         let relay = Queue {
             name: "relay".to_owned(),
             site: None,
-            tenant: *tenant,
+            tenant: Some(*tenant),
             waiting: part.waiting,
             oldest_age_s: part.oldest_age_s,
             still_s: part.still_s,
             dead: part.relay_dead,
-            pending: PENDING,
-            explained: false,
+            limits: RELAY,
+            // While the bus is left alone, nothing can leave.
+            explained: cloud.breaker.is_some_and(|breaker| breaker != Breaker::Closed),
         };
         relay.alerts(found);
         let bus = Queue {
@@ -214,53 +233,92 @@ fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
             oldest_age_s: None,
             still_s: 0.0,
             dead: part.bus_dead,
+            limits: Limits { dead: &BUS_DEAD, ..RELAY },
             ..relay
         };
         bus.alerts(found);
-        if part.media_failed > 0 {
+        if let Some((severity, threshold)) = COPIES_FAILED.above(number(part.media_failed)) {
             found.push(Alert {
                 value: Some(number(part.media_failed)),
-                threshold: Some(0.0),
+                threshold: Some(threshold),
                 unit: "images",
                 text: format!("the cloud has given up copying {} images", part.media_failed),
                 what_to_do: "`holdfast media copies list` says which and why; put the objects right at the site, then `holdfast media copies retry`.",
-                ..alert("copies_failed", &format!("media:{tenant}"), Severity::Warning, BTreeSet::from([*tenant]))
+                ..alert("copies_failed", &format!("media:{tenant}"), severity, BTreeSet::from([*tenant]))
             });
         }
     }
 }
 
-/// The plant.
-pub(super) fn of_plant(tick: &Tick) -> Vec<Alert> {
-    let Some(plant) = tick.plant.as_ref().filter(|plant| plant.here) else { return Vec::new() };
-    let mut found = Vec::new();
-    if let Some((severity, threshold)) = above(number(plant.dead_letters), DEAD) {
+/// What waits behind the bus. It is of all tenants together, and whoever sees one of the cloud's sees that it waits.
+fn of_consumers(cloud: &CloudTick, found: &mut Vec<Alert>) {
+    let tenants: BTreeSet<Uuid> = cloud.tenants.keys().copied().collect();
+    for queue in &cloud.consumers.queues {
+        let still = queue.still_s.unwrap_or(0.0);
+        let nobody = queue.consumers == Some(0);
+        let limit = if nobody { &NOT_CONSUMED } else { &CONSUMERS_BEHIND };
+        let Some((severity, threshold)) = limit.above(still) else { continue };
+        let (text, what_to_do) = match nobody {
+            true => (
+                format!(
+                    "nobody consumes {}, and what waits there waits for {still:.0} s",
+                    queue.name
+                ),
+                "Look whether the cloud's process with that role runs and reaches the broker. Nothing is lost: the bus keeps it.",
+            ),
+            false => (
+                format!("what waits in {} has not become less for {still:.0} s", queue.name),
+                "Look at the log of the consumer and at the database. If it works and cannot keep up, run another replica of its role.",
+            ),
+        };
         found.push(Alert {
-            value: Some(number(plant.dead_letters)),
+            value: Some(still),
             threshold: Some(threshold),
-            unit: "dead letters",
-            text: format!("{} messages were refused by the historian", plant.dead_letters),
-            what_to_do: "Look at their causes in Queues or with holdfast dlq list --scada; mend the cause, then redrive them.",
-            ..alert("dead_letters", "historian", severity, BTreeSet::new())
+            unit: "s",
+            text,
+            what_to_do,
+            ..alert(limit.rule, &queue.name, severity, tenants.clone())
         });
     }
-    let floods = plant.floods.iter();
-    found.extend(floods.map(|flood| Alert {
-        value: Some(f64::from(i32::try_from(flood.peak).unwrap_or(i32::MAX))),
-        threshold: Some(10.0),
-        unit: "alarms in 10 min",
-        text: format!("more alarms than one can follow at {}", flood.position),
-        what_to_do: "Work from the worst down; shelve what chatters.",
-        ..alert("alarm_flood", &flood.position, Severity::Critical, BTreeSet::new())
-    }));
+}
+
+/// The sites themselves: their disks, their clocks.
+pub(super) fn of_sites(tick: &Tick) -> Vec<Alert> {
+    let mut found = Vec::new();
+    for site in tick.sites.iter().filter(|site| site.here) {
+        let about = |rule, severity| Alert {
+            site: Some(site.name.clone()),
+            ..alert(rule, &format!("site:{}", site.name), severity, tenants_of(site))
+        };
+        let over = site.disk_over_bytes.unwrap_or(0.0);
+        if let Some((severity, threshold)) = SITE_DISK.above(over) {
+            found.push(Alert {
+                value: Some(over),
+                threshold: Some(threshold),
+                unit: "bytes",
+                text: format!("{} is {:.0} MB above its disk limit", site.name, over / 1e6),
+                what_to_do: "Make room or bring the link back: what is delivered goes first, then what is not, and that is declared lost.",
+                ..about(SITE_DISK.rule, severity)
+            });
+        }
+        let off = site.clock_off_s.unwrap_or(0.0);
+        if let Some((severity, threshold)) = SITE_CLOCK.above(off.abs()) {
+            let word = if off > 0.0 { "ahead of" } else { "behind" };
+            found.push(Alert {
+                value: Some(off.abs()),
+                threshold: Some(threshold),
+                unit: "s",
+                text: format!("the clock of {} is {:.0} s {word} the console's", site.name, off.abs()),
+                what_to_do: "Mend time synchronisation, at the site or here. Ages and times on the page are wrong by as much.",
+                ..about(SITE_CLOCK.rule, severity)
+            });
+        }
+    }
     found
 }
 
-/// Nodes. `news` says whether a node's drops, and its gaps, are news.
-pub(super) fn of_nodes(
-    nodes: &[NodeEntry],
-    news: impl Fn(&NodeEntry) -> (bool, bool),
-) -> Vec<Alert> {
+/// Nodes. `news` says which of their counters have grown of late.
+pub(super) fn of_nodes(nodes: &[NodeEntry], news: impl Fn(&NodeEntry) -> News) -> Vec<Alert> {
     let mut found = Vec::new();
     let mut silent: BTreeMap<(&str, Uuid), Vec<&NodeEntry>> = BTreeMap::new();
     for entry in nodes.iter().filter(|entry| !entry.row.disabled) {
@@ -273,52 +331,59 @@ pub(super) fn of_nodes(
         if matches!(row.liveness, Liveness::Late | Liveness::Offline) {
             silent.entry((&row.site, row.tenant_id)).or_default().push(entry);
         }
-        if let Some(free) = row.disk_free_bytes.filter(|free| *free < DISK.0) {
-            let (severity, threshold) = match free < DISK.1 {
-                true => (Severity::Critical, DISK.1),
-                false => (Severity::Warning, DISK.0),
-            };
+        let low = row.disk_free_bytes.and_then(|free| Some((free, NODE_DISK.below(number(free))?)));
+        if let Some((free, (severity, threshold))) = low {
             found.push(Alert {
                 value: Some(number(free)),
-                threshold: Some(number(threshold)),
+                threshold: Some(threshold),
                 unit: "bytes",
                 text: format!("{of} has {} MB of disk left", free / 1_000_000),
                 what_to_do: "Restore its link so that the spool drains, or give it a larger disk; when it is full, the oldest is given up and declared.",
-                ..about("node_disk", severity)
+                ..about(NODE_DISK.rule, severity)
             });
         }
         if row.clock.as_deref() == Some("unset") {
             found.push(Alert {
                 text: format!("the clock of {of} is not set: its times may be far off"),
                 what_to_do: "Let it reach a time server. What it sampled meanwhile is marked.",
-                ..about("node_clock", Severity::Warning)
+                ..about(NODE_CLOCK.rule, Severity::Warning)
             });
         }
         if let Some(why) = &row.flagged {
             found.push(Alert {
                 text: format!("{of} is flagged: {why}"),
                 what_to_do: "Find out whether its card was cloned; re-image one of the two, then clear the flag.",
-                ..about("node_flagged", Severity::Critical)
+                ..about(NODE_FLAGGED.rule, Severity::Critical)
             });
         }
-        let (drops, gaps) = news(entry);
-        if drops {
+        let news = news(entry);
+        if news.drops {
             found.push(Alert {
                 value: row.drops.map(number),
                 unit: "records",
                 text: format!("{of} gives up records"),
                 what_to_do: "Its spool is full: restore its link, or raise the spool's limit.",
-                ..about("node_drops", Severity::Warning)
+                ..about(NODE_DROPS.rule, Severity::Warning)
             });
         }
-        if gaps {
+        if news.gaps {
             found.push(Alert {
                 value: Some(number(row.lost)),
-                threshold: Some(0.0),
+                threshold: GAP.critical,
                 unit: "events",
                 text: format!("{of} has declared events lost"),
                 what_to_do: "Conservation shows which, when and why; what is in no tier cannot be brought back.",
-                ..about("gap_declared", Severity::Warning)
+                ..about(GAP.rule, Severity::Critical)
+            });
+        }
+        if news.quarantine {
+            found.push(Alert {
+                value: Some(number(row.quarantined)),
+                threshold: QUARANTINE.warning,
+                unit: "records",
+                text: format!("records of {of} were quarantined"),
+                what_to_do: "They are kept, and are not in the stores. The site's table ingress_quarantine says why.",
+                ..about(QUARANTINE.rule, Severity::Warning)
             });
         }
     }
@@ -358,7 +423,10 @@ fn of_silent(site: &str, tenant: Uuid, entries: &[&NodeEntry]) -> Vec<Alert> {
 
 /// Some alerts are such only after a while.
 pub(super) fn has_lasted(alert: &Alert, now: Timestamp) -> bool {
-    alert.rule != "stuck" || now.duration_since(alert.since).as_secs_f64() >= STUCK_AFTER_S
+    let limit =
+        if alert.subject.starts_with("producer:") { &PRODUCER_STUCK } else { &OUTBOX_STUCK };
+    let lasted = now.duration_since(alert.since).as_secs_f64();
+    alert.rule != limit.rule || limit.above(lasted).is_some()
 }
 
 /// Some grow worse with time.
@@ -366,7 +434,7 @@ pub(super) fn grow_worse(alert: &mut Alert, now: Timestamp) {
     if alert.rule == "breaker_open" {
         let lasted = now.duration_since(alert.since).as_secs_f64();
         alert.value = Some(lasted);
-        if lasted >= BREAKER_CRITICAL_S {
+        if BREAKER.critical.is_some_and(|limit| lasted >= limit) {
             alert.severity = Severity::Critical;
         }
     }

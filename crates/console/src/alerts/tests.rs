@@ -2,8 +2,9 @@ use std::sync::Arc;
 
 use super::*;
 use crate::picture::{
-    Breaker, CloudTenant, CloudTick, Liveness, NodeRow, Outbox, PlantTick, Presence, SiteTenant,
-    SiteTick, Upstream, UpstreamKind,
+    Breaker, CloudTenant, CloudTick, ConsumerQueue, Consumers, Liveness, NodeRow, Outbox,
+    PlantTick, Presence, ProducerOutbox, ProducerTick, SiteTenant, SiteTick, Upstream,
+    UpstreamKind,
 };
 use crate::upstream::historian::Flood;
 use crate::upstream::site::NodeFact;
@@ -23,6 +24,7 @@ fn tick(seconds: i64, tenant: Uuid, outbox: Outbox) -> Tick {
         here: true,
         forwards: true,
         tenants: [(tenant, part)].into(),
+        ..SiteTick::default()
     };
     Tick { at: at(seconds), sites: vec![site], ..Tick::default() }
 }
@@ -87,18 +89,18 @@ fn thresholds_are_those_of_the_table_and_an_alert_keeps_its_beginning() {
         breaker: Some(Breaker::Closed),
         ..Outbox::default()
     };
-    assert!(watch.look(&tick(0, tenant, slow(30.0)), &[]).is_empty(), "not over it yet");
-    let found = watch.look(&tick(1, tenant, slow(31.0)), &[]);
+    assert!(watch.look(&tick(0, tenant, slow(900.0)), &[]).is_empty(), "not over it yet");
+    let found = watch.look(&tick(1, tenant, slow(901.0)), &[]);
     assert_eq!(names(&found), [("oldest_pending", Severity::Warning)]);
-    let found = watch.look(&tick(2, tenant, slow(301.0)), &[]);
+    let found = watch.look(&tick(2, tenant, slow(86_401.0)), &[]);
     assert_eq!(names(&found), [("oldest_pending", Severity::Critical)]);
     assert_eq!(found[0].since, at(1), "it is the same alert");
     assert!(watch.look(&tick(3, tenant, slow(0.0)), &[]).is_empty());
-    let found = watch.look(&tick(6, tenant, slow(40.0)), &[]);
+    let found = watch.look(&tick(6, tenant, slow(1_000.0)), &[]);
     assert_eq!(found[0].since, at(1), "it only flickered");
     assert!(watch.look(&tick(7, tenant, slow(0.0)), &[]).is_empty());
     assert!(watch.look(&tick(13, tenant, slow(0.0)), &[]).is_empty());
-    let found = watch.look(&tick(14, tenant, slow(40.0)), &[]);
+    let found = watch.look(&tick(14, tenant, slow(1_000.0)), &[]);
     assert_eq!(found[0].since, at(14), "it is a new one");
 }
 
@@ -107,7 +109,7 @@ fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
     let (tenant, mut watch) = (Uuid::now_v7(), Watch::default());
     let still = |breaker| Outbox {
         waiting: 5,
-        still_s: 61.0,
+        still_s: 301.0,
         oldest_age_s: Some(20.0),
         breaker: Some(breaker),
         ..Outbox::default()
@@ -138,6 +140,7 @@ fn the_relay_has_the_seeds_numbers() {
             bus: "inline".to_owned(),
             bus_dead_letters: true,
             tenants: [(tenant, part)].into(),
+            ..CloudTick::default()
         };
         let tick = Tick { at: start(), cloud: Some(cloud), ..Tick::default() };
         Watch::default().look(&tick, &[])
@@ -179,12 +182,16 @@ fn nodes_are_watched_one_by_one_until_they_are_many() {
     assert!(found.iter().all(|alert| !alert.what_to_do.is_empty() && !alert.text.is_empty()));
     let mut lossy = node("barn-1", tenant, Liveness::Online);
     (lossy.row.drops, lossy.row.lost) = (Some(7), 7);
+    let mut odd = lossy.clone();
+    odd.row.quarantined = 2;
     let found = watch.look(&empty(1), &[lossy.clone()]);
-    let grew = [("gap_declared", Severity::Warning), ("node_drops", Severity::Warning)];
+    let grew = [("gap_declared", Severity::Critical), ("node_drops", Severity::Warning)];
     assert_eq!(names(&found), grew, "they grew");
     let found = watch.look(&empty(700), &[lossy.clone()]);
-    assert_eq!(names(&found), [("gap_declared", Severity::Warning)], "drops are no news any more");
+    assert_eq!(names(&found), [("gap_declared", Severity::Critical)], "drops are no news any more");
     assert!(watch.look(&empty(90_000), &[lossy]).is_empty(), "nor are gaps");
+    let found = watch.look(&empty(90_000), &[odd]);
+    assert_eq!(names(&found), [("quarantine_grows", Severity::Warning)], "that is news");
     let many: Vec<NodeEntry> =
         (0..21).map(|n| node(&format!("n-{n}"), tenant, Liveness::Offline)).collect();
     let found = watch.look(&empty(90_001), &many);
@@ -214,4 +221,80 @@ fn alerts_are_for_those_who_see_what_they_are_about() {
     assert_eq!(seen(&Scope::All), ["alarm_flood", "upstream_away", "dead_letters"]);
     assert_eq!(seen(&Scope::Only([mine].into())), ["dead_letters"]);
     assert!(seen(&Scope::Only([theirs].into())).is_empty());
+}
+
+#[test]
+fn what_nobody_consumes_and_what_does_not_become_less_are_told_apart() {
+    let tenant = Uuid::now_v7();
+    let of = |consumers: Option<u64>, still_s: Option<f64>, unknown: Option<&str>| {
+        let name = "farmiq.store.queue".to_owned();
+        let queue = ConsumerQueue { name, waiting: Some(5), consumers, still_s };
+        let unknown = unknown.map(str::to_owned);
+        let consumers = Consumers { queues: vec![queue], unknown, ..Consumers::default() };
+        let tenants = [(tenant, CloudTenant::default())].into();
+        let cloud = CloudTick { here: true, tenants, consumers, ..CloudTick::default() };
+        let tick = Tick { at: start(), cloud: Some(cloud), ..Tick::default() };
+        Watch::default().look(&tick, &[])
+    };
+    assert!(of(Some(0), Some(59.0), None).is_empty(), "a restart takes a while");
+    let found = of(Some(0), Some(61.0), None);
+    assert_eq!(names(&found), [("not_consumed", Severity::Critical)]);
+    assert!(found[0].text.contains("farmiq.store.queue"));
+    assert!(found[0].is_for(&Scope::Only([tenant].into())));
+    assert_eq!(
+        names(&of(Some(1), Some(61.0), None)),
+        [("consumers_behind", Severity::Warning)],
+        "somebody is there"
+    );
+    assert_eq!(names(&of(None, Some(301.0), None)), [("consumers_behind", Severity::Critical)]);
+    assert!(of(Some(1), None, None).is_empty(), "nothing waits");
+}
+
+#[test]
+fn sites_and_the_plant_are_judged_by_their_own_numbers() {
+    let mut tick = tick(0, Uuid::now_v7(), Outbox::default());
+    (tick.sites[0].disk_over_bytes, tick.sites[0].clock_off_s) = (Some(5e6), Some(-61.0));
+    let problems = vec!["bus: no message since 400 s".to_owned()];
+    let plant = PlantTick {
+        here: true,
+        newest_age_s: Some(901.0),
+        problems: problems.clone(),
+        ..PlantTick::default()
+    };
+    tick.plant = Some(plant.clone());
+    let outbox = ProducerOutbox {
+        pending: 101,
+        oldest_s: 301.0,
+        failed: 1,
+        in_progress: 51,
+        batch_size: 50,
+    };
+    let producer =
+        ProducerTick { name: "press".to_owned(), here: true, outbox, ..ProducerTick::default() };
+    tick.producers = vec![producer];
+    let mut watch = Watch::default();
+    let found = watch.look(&tick, &[]);
+    let expected = [
+        ("oldest_pending", Severity::Critical),
+        ("site_clock", Severity::Critical),
+        ("site_disk", Severity::Critical),
+        ("dead_letters", Severity::Warning),
+        ("historian_silent", Severity::Warning),
+        ("pending", Severity::Warning),
+    ];
+    assert_eq!(names(&found), expected, "{found:?}");
+    let subject = |rule: &str| &found.iter().find(|alert| alert.rule == rule).unwrap().subject;
+    assert_eq!(subject("pending"), "producer:press");
+    for second in (5..125).step_by(5) {
+        tick.at = at(second);
+        watch.look(&tick, &[]);
+    }
+    tick.at = at(126);
+    let found = watch.look(&tick, &[]);
+    assert!(found.iter().any(|alert| alert.rule == "stuck"), "held for more than two minutes");
+    let problems = [problems, vec!["store: a batch waits since 70 s".to_owned()]].concat();
+    tick.plant = Some(PlantTick { problems, ..plant });
+    let found = watch.look(&tick, &[]);
+    let still = found.iter().find(|alert| alert.rule == "not_draining").unwrap();
+    assert!(still.text.contains("a batch waits"), "{still:?}");
 }

@@ -162,6 +162,14 @@ fn can_be_judged(id: &str, alert: &Value, tick: &Tick) -> bool {
     if let Some(site) = alert["site"].as_str() {
         return here(&format!("site:{site}"));
     }
+    if let Some(producer) = alert["subject"].as_str().filter(|of| of.starts_with("producer:")) {
+        return here(producer);
+    }
+    // A bus that cannot be asked says nothing of what waits there.
+    let unknown = tick.cloud.as_ref().is_some_and(|cloud| cloud.consumers.unknown.is_some());
+    if unknown && (id.starts_with("not_consumed:") || id.starts_with("consumers_behind:")) {
+        return false;
+    }
     let shared = |kind| matches!(kind, UpstreamKind::Cloud | UpstreamKind::Historian);
     let of_all = tick.upstreams.iter().filter(|one| shared(one.kind));
     of_all.into_iter().all(|one| one.state == Presence::Here)

@@ -71,6 +71,22 @@ struct Teller {
     writing: tokio::sync::Mutex<()>,
 }
 
+/// For whoever wants to know how the webhook does.
+pub(crate) struct Telling(Arc<Teller>);
+
+impl Telling {
+    /// How much it is still to be told.
+    pub(crate) fn waiting(&self) -> usize {
+        self.0.lock().waiting()
+    }
+}
+
+impl std::fmt::Debug for Telling {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Telling").finish_non_exhaustive()
+    }
+}
+
 /// Starts the two tasks: one notices, one tells.
 pub(crate) fn start(
     webhook: Webhook,
@@ -78,7 +94,7 @@ pub(crate) fn start(
     board: &Arc<Board>,
     stop: &CancellationToken,
     tasks: &mut JoinSet<()>,
-) -> Result<(), StateError> {
+) -> Result<Telling, StateError> {
     let told = webhook.state_file.as_deref().map_or(Ok(Told::default()), load)?;
     // A folder that cannot be written to is said at start, not when something is wrong.
     if let Some(file) = &webhook.state_file {
@@ -102,11 +118,11 @@ pub(crate) fn start(
             }
         }
     });
-    let stopping = stop.clone();
+    let (stopping, telling) = (stop.clone(), Telling(Arc::clone(&teller)));
     tasks.spawn(async move {
         stopping.run_until_cancelled(teller.tell()).await;
     });
-    Ok(())
+    Ok(telling)
 }
 
 impl Teller {

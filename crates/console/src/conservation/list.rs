@@ -72,7 +72,7 @@ struct Gathered {
 }
 
 /// Every stream with its account; those that do not add up first.
-#[utoipa::path(get, path = "/api/v1/conservation", tag = "conservation", params(
+#[utoipa::path(get, path = "/api/v1/conservation", operation_id = "conservation", tag = "conservation", params(
     ("site" = Option<String>, Query), ("q" = Option<String>, Query), ("state" = Option<StreamStanding>, Query),
     ("offset" = Option<usize>, Query), ("limit" = Option<usize>, Query)),
     responses((status = 200, body = Conservation)))]
@@ -222,7 +222,7 @@ pub(crate) struct Gap {
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct GapList {
     pub(crate) items: Vec<Gap>,
-    next_cursor: Option<String>,
+    pub(crate) next_cursor: Option<String>,
 }
 
 /// Known gaps.

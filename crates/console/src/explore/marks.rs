@@ -114,11 +114,15 @@ pub(crate) async fn marks(
         }
     }
     if let Some(cloud) = &http.upstreams.cloud {
-        for tenant in http.board.tenants(&user.scope).into_iter().take(MAX_TENANTS) {
+        let tenants = http.board.tenants(&user.scope);
+        // Gaps of the others are not shown, and that is said.
+        list.truncated |= tenants.len() > MAX_TENANTS;
+        for tenant in tenants.into_iter().take(MAX_TENANTS) {
             let mut asked = time.to_vec();
             asked.push(("tenant_id", tenant.to_string()));
             let page = cloud.get::<GapList>("/api/v1/ledger/tombstones", &asked, PATIENT).await;
             let Ok(page) = page else { continue };
+            list.truncated |= page.next_cursor.is_some();
             list.items.extend(page.items.into_iter().map(|gap| Mark {
                 at: gap.first_at.unwrap_or(gap.recorded_at),
                 until: gap.last_at,

@@ -25,6 +25,27 @@ const DOCUMENT: &str = "/api/v1/openapi.json";
 /// What somebody who may only look may send.
 const SIGN_OUT: &str = "/api/v1/sign-out";
 
+/// What a route asks of whoever calls it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Asks {
+    /// Nothing: whoever comes is let in.
+    Nothing,
+    /// To be signed in.
+    Session,
+    /// To be signed in, with a token that may act.
+    Operator,
+}
+
+/// What is asked of a request.
+pub fn asks(method: &Method, path: &str) -> Asks {
+    let open = !path.starts_with("/api/") || path == SIGN_IN || path == DOCUMENT;
+    match matches!(*method, Method::GET | Method::HEAD) || path == SIGN_OUT {
+        _ if open => Asks::Nothing,
+        true => Asks::Session,
+        false => Asks::Operator,
+    }
+}
+
 /// Lets a request through to what is open, or with the user it comes from.
 pub(super) async fn guard(State(http): State<Http>, mut request: Request, next: Next) -> Response {
     match judge(&http, request.method(), request.uri().path(), request.headers()).await {
@@ -44,11 +65,11 @@ async fn judge(
     path: &str,
     headers: &HeaderMap,
 ) -> Result<Option<User>, Refused> {
-    let reads = matches!(*method, Method::GET | Method::HEAD);
-    if !reads {
+    if !matches!(*method, Method::GET | Method::HEAD) {
         access::same_origin(headers, http.public_url.as_deref())?;
     }
-    if !path.starts_with("/api/") || path == SIGN_IN || path == DOCUMENT {
+    let asked = asks(method, path);
+    if asked == Asks::Nothing {
         return Ok(None);
     }
     let unknown = || Refused::unauthorized("you are not signed in, or your session is over");
@@ -60,7 +81,7 @@ async fn judge(
     };
     let scope = Scope::of(&token.tenants);
     let user = User { token, scope, expires_at: session.expires_at, session };
-    if !reads && path != SIGN_OUT {
+    if asked == Asks::Operator {
         user.may_act()?;
     }
     Ok(Some(user))

@@ -24,12 +24,14 @@ use uuid::Uuid;
 use crate::access::{self, Attempts, Sessions, User};
 use crate::config::Config;
 use crate::jobs::{self, Jobs};
+use crate::metrics::{self, Metrics};
 use crate::picture::{self, Board};
 use crate::upstream::Upstreams;
 use crate::{alerts, conservation, explore, farm, files, plant, queues, rota};
 
 pub(crate) use body::Body;
 pub use docs::openapi;
+pub use guard::{Asks, asks};
 pub(crate) use query::{Query, wrong};
 
 /// What a handler answers.
@@ -56,6 +58,9 @@ pub(crate) struct Shared {
     pub(crate) ledgers: conservation::Ledgers,
     pub(crate) jobs: Jobs,
     pub(crate) streams: Arc<tokio::sync::Semaphore>,
+    pub(crate) metrics: Metrics,
+    /// What tells alerts to somebody outside.
+    pub(crate) webhook: Option<alerts::Telling>,
 }
 
 impl std::ops::Deref for Http {
@@ -72,6 +77,8 @@ impl Http {
         pool: pg::Pool,
         upstreams: Arc<Upstreams>,
         board: Arc<Board>,
+        metrics: Metrics,
+        webhook: Option<alerts::Telling>,
     ) -> Http {
         Http(Arc::new(Shared {
             public_url: config.public_url.clone(),
@@ -85,6 +92,8 @@ impl Http {
             ledgers: conservation::Ledgers::default(),
             jobs: Jobs::default(),
             streams: Arc::new(tokio::sync::Semaphore::new(picture::MAX_STREAMS)),
+            metrics,
+            webhook,
         }))
     }
 
@@ -138,6 +147,7 @@ impl Http {
             .route("/api/v1/schedules/week", get(rota::week))
             .route("/api/v1/alerts", get(alerts::list))
             .route("/api/v1/openapi.json", get(docs::document))
+            .route("/metrics", get(metrics::page))
             .route("/healthz", get(async || "ok\n"))
             .route("/readyz", get(ready))
             .fallback(files::serve)

@@ -12,8 +12,8 @@ use tokio::sync::watch;
 use uuid::Uuid;
 
 use super::nodes::{Around, NodeEntry, Signature, Tally, row};
-use super::poll::{Said, Slots};
-use super::tick::{CloudTick, PlantTick, SiteTenant, SiteTick, Tick, age};
+use super::poll::{Polls, Said, Slot, Slots};
+use super::tick::{CloudTick, PlantTick, ProducerTick, SiteTenant, SiteTick, Tick, age};
 use super::{
     AlarmCounts, AlertCounts, LinkState, NodeCounts, NodeHistory, Picture, Presence, Upstream,
     UpstreamKind, flow,
@@ -43,6 +43,18 @@ pub(crate) struct Snapshot {
     pub(crate) changed: Vec<usize>,
     pub(crate) removed: Vec<(String, String, Uuid)>,
     pub(crate) alerts: Vec<Alert>,
+}
+
+/// How often an upstream was asked.
+#[derive(Debug)]
+pub(crate) struct Poll {
+    /// The id of the upstream.
+    pub(crate) upstream: String,
+    pub(crate) presence: Presence,
+    pub(crate) answered: u64,
+    /// It had no time for us.
+    pub(crate) busy: u64,
+    pub(crate) failed: u64,
 }
 
 type NodeKey = (String, String);
@@ -100,6 +112,24 @@ impl Board {
 
     pub(crate) fn is_alive(&self) -> bool {
         self.drawn.lock().unwrap_or_else(PoisonError::into_inner).elapsed() < DEAD_AFTER
+    }
+
+    /// How often each upstream was asked, and what came of it.
+    pub(crate) fn polls(&self) -> Vec<Poll> {
+        fn poll<T>(upstream: String, slot: &Slot<T>) -> Poll {
+            let Said { presence, polls, .. } = slot.said();
+            let Polls { answered, busy, failed } = polls;
+            Poll { upstream, presence, answered, busy, failed }
+        }
+        let Slots { sites, cloud, historian, producers, schedule, control } = &self.slots;
+        let mut all: Vec<Poll> = Vec::new();
+        all.extend(sites.iter().map(|(name, slot)| poll(format!("site:{name}"), slot)));
+        all.extend(cloud.iter().map(|slot| poll("cloud".to_owned(), slot)));
+        all.extend(historian.iter().map(|slot| poll("historian".to_owned(), slot)));
+        all.extend(producers.iter().map(|(name, slot)| poll(format!("producer:{name}"), slot)));
+        all.extend(schedule.iter().map(|slot| poll("schedule".to_owned(), slot)));
+        all.extend(control.iter().map(|slot| poll("up".to_owned(), slot)));
+        all
     }
 
     /// The last ticks, oldest first.
@@ -190,6 +220,7 @@ impl Board {
             let here = said.presence == Presence::Here;
             let mut site = SiteTick { name: name.clone(), here, ..SiteTick::default() };
             if let Some(seen) = &said.data {
+                (site.disk_over_bytes, site.clock_off_s) = (seen.disk_over_bytes, seen.clock_off_s);
                 site.forwards = seen.outbox.is_some();
                 let cables = tick.cables.as_deref().filter(|_| index == 0);
                 for (fact, rate) in &seen.nodes {
@@ -212,7 +243,9 @@ impl Board {
             let said = slot.said();
             tick.upstreams.push(upstream("cloud".to_owned(), UpstreamKind::Cloud, "cloud", &said));
             let here = said.presence == Presence::Here;
-            let seen = said.data.map(|seen| CloudTick::of(&seen.facts, &seen.rates, at));
+            let seen = said
+                .data
+                .map(|seen| CloudTick::of(&seen.facts, &seen.rates, seen.growth_per_s, at));
             CloudTick { here, ..seen.unwrap_or_else(CloudTick::unknown) }
         });
         tick.plant = self.slots.historian.as_ref().map(|slot| {
@@ -233,6 +266,17 @@ impl Board {
                 },
             }
         });
+        for (name, slot) in &self.slots.producers {
+            let (said, kind) = (slot.said(), UpstreamKind::Producer);
+            tick.upstreams.push(upstream(format!("producer:{name}"), kind, name, &said));
+            let mut producer = ProducerTick { name: name.clone(), ..ProducerTick::default() };
+            producer.here = said.presence == Presence::Here;
+            if let Some(seen) = &said.data {
+                producer.outbox = seen.outbox.clone();
+                producer.published_per_s = seen.published_per_s;
+            }
+            tick.producers.push(producer);
+        }
         if let Some(slot) = &self.slots.schedule {
             let kind = UpstreamKind::Schedule;
             tick.upstreams.push(upstream("schedule".to_owned(), kind, "schedules", &slot.said()));
@@ -330,7 +374,10 @@ pub(crate) fn show(snapshot: &Snapshot, scope: &Scope) -> Picture {
 fn visible(one: &Upstream, tick: &Tick, scope: &Scope) -> bool {
     match one.kind {
         UpstreamKind::Cloud => true,
-        UpstreamKind::Up | UpstreamKind::Historian | UpstreamKind::Schedule => scope.is_all(),
+        UpstreamKind::Up
+        | UpstreamKind::Historian
+        | UpstreamKind::Producer
+        | UpstreamKind::Schedule => scope.is_all(),
         UpstreamKind::Site => {
             let site = tick.sites.iter().find(|site| site.name == one.name);
             site.is_some_and(|site| flow::site_part(site, scope).is_some())

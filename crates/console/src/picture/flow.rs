@@ -5,20 +5,18 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::nodes::Tally;
-use super::tick::{CloudTenant, CloudTick, Outbox, PlantTick, SiteTenant, SiteTick, Tick};
+use super::tick::{CloudTenant, CloudTick, Outbox, SiteTenant, SiteTick, Tick};
 use super::{Breaker, Flow, Lane, LaneKind, Link, LinkState, Stage, StageKind, StageState, Totals};
+use super::{plant, trunk};
 use crate::access::Scope;
 use crate::upstream::WHOLE;
 
 /// Something that waits longer than this is said to wait.
-const WAITS_AFTER_S: f64 = 30.0;
-/// A relay from which nothing has left for so long is down.
-const STILL_AFTER_S: f64 = 60.0;
+pub(super) const WAITS_AFTER_S: f64 = 30.0;
+/// What nothing has left for so long is down.
+pub(super) const STILL_AFTER_S: f64 = 60.0;
 /// The name of the uplink among the cables of `up`.
 const UPLINK: &str = "cloud";
-
-/// The lane of the plant.
-const PLANT: &str = "plant";
 
 fn add(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     match (a, b) {
@@ -99,10 +97,10 @@ pub(crate) fn draw(tick: &Tick, scope: &Scope) -> Flow {
         }
     }
     if let Some(cloud) = &tick.cloud {
-        draw_cloud(&mut flow, cloud, &cloud_part(cloud, scope));
+        trunk::draw(&mut flow, cloud, &cloud_part(cloud, scope), scope);
     }
-    if let Some(plant) = tick.plant.as_ref().filter(|_| scope.is_all()) {
-        draw_plant(&mut flow, plant);
+    if scope.is_all() {
+        plant::draw(&mut flow, tick);
     }
     for link in &mut flow.links {
         link.since = tick.since.get(&link.id).copied();
@@ -136,6 +134,7 @@ fn draw_site(
         },
         rate_per_s: part.produced_per_s.filter(|_| *here),
         held: known(part.nodes.backlog),
+        // A node's status names the oldest sequence that it holds, and not when it was sampled.
         oldest_age_s: None,
         detail: match here {
             true => format!(
@@ -222,114 +221,6 @@ fn draw_uplink(
         since: None,
         cuttable: cable.is_some(),
         cut,
-    });
-}
-
-fn draw_cloud(flow: &mut Flow, cloud: &CloudTick, part: &CloudTenant) {
-    let here = cloud.here;
-    let waits = part.oldest_age_s.is_some_and(|age| age > WAITS_AFTER_S);
-    let still = part.waiting > 0 && part.still_s > STILL_AFTER_S;
-    let state = match (here, still, waits) {
-        (false, ..) => StageState::Unknown,
-        (true, true, _) => StageState::Broken,
-        (true, false, true) => StageState::Waiting,
-        (true, false, false) => StageState::Ok,
-    };
-    let beyond = if here { StageState::Ok } else { StageState::Unknown };
-    let stage = |id: &str, kind, name: &str, state, rate: Option<f64>, held, detail| Stage {
-        id: id.to_owned(),
-        kind,
-        lane: None,
-        name: name.to_owned(),
-        state,
-        rate_per_s: rate.filter(|_| here),
-        held,
-        oldest_age_s: None,
-        detail,
-    };
-    let detail = match here {
-        true => format!("{} wait for the bus", part.waiting),
-        false => "does not answer".to_owned(),
-    };
-    let held = here.then_some(part.waiting);
-    flow.stages.push(Stage {
-        oldest_age_s: part.oldest_age_s.filter(|_| here),
-        ..stage("cloud", StageKind::Cloud, "cloud", state, part.in_per_s, held, detail)
-    });
-    let dead = format!("{} dead letters", part.bus_dead);
-    flow.stages.push(stage(
-        "bus",
-        StageKind::Bus,
-        if cloud.bus.is_empty() { "bus" } else { &cloud.bus },
-        if here && part.bus_dead > 0 { StageState::Waiting } else { beyond },
-        part.out_per_s,
-        None,
-        if cloud.bus_dead_letters { dead } else { String::new() },
-    ));
-    let stored = format!("{} sequences in the cloud", part.received);
-    flow.stages.push(stage(
-        "store",
-        StageKind::Store,
-        "store",
-        beyond,
-        part.out_per_s,
-        None,
-        stored,
-    ));
-    let link = |id: &str, from: &str, to: &str, state| Link {
-        id: id.to_owned(),
-        from: from.to_owned(),
-        to: to.to_owned(),
-        state: if here { state } else { LinkState::Unknown },
-        rate_per_s: part.out_per_s.filter(|_| here),
-        breaker: None,
-        held: None,
-        drain_estimate_s: None,
-        since: None,
-        cuttable: false,
-        cut: false,
-    };
-    let relay = match (still, waits) {
-        (true, _) => LinkState::Down,
-        (false, true) => LinkState::Degraded,
-        (false, false) => LinkState::Up,
-    };
-    flow.links.push(Link {
-        held,
-        drain_estimate_s: part
-            .in_per_s
-            .zip(part.out_per_s)
-            .filter(|_| here)
-            .and_then(|(incoming, outgoing)| drain(part.waiting, incoming, outgoing)),
-        ..link("relay", "cloud", "bus", relay)
-    });
-    flow.links.push(link("store", "bus", "store", LinkState::Up));
-}
-
-fn draw_plant(flow: &mut Flow, plant: &PlantTick) {
-    let (id, name) = (PLANT.to_owned(), PLANT.to_owned());
-    flow.lanes.push(Lane { id, name, kind: LaneKind::Plant });
-    flow.stages.push(Stage {
-        id: "historian".to_owned(),
-        kind: StageKind::Store,
-        lane: Some(PLANT.to_owned()),
-        name: "historian".to_owned(),
-        state: match (plant.here, plant.problems.is_empty()) {
-            (false, _) => StageState::Unknown,
-            (true, true) => StageState::Ok,
-            (true, false) => StageState::Broken,
-        },
-        rate_per_s: plant.here.then_some(plant.stored_per_s),
-        held: None,
-        oldest_age_s: None,
-        detail: match (plant.here, plant.problems.first()) {
-            (false, _) => "does not answer".to_owned(),
-            (true, Some(problem)) => problem.clone(),
-            (true, None) => match plant.newest_age_s {
-                Some(age) => format!("the newest reading is {age:.0} s old"),
-                None => "no reading yet".to_owned(),
-            },
-        },
     });
 }
 

@@ -31,6 +31,30 @@ impl Meter {
     }
 }
 
+/// Remembers the last looks at something that goes up and down.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Slope(VecDeque<(Instant, u64)>);
+
+impl Slope {
+    /// Looks, and gives by how much it grows a second; less than nothing when it shrinks.
+    pub(super) fn look(&mut self, now: Instant, value: u64) -> Option<f64> {
+        while self.0.len() >= MAX_LOOKS
+            || self.0.get(1).is_some_and(|(at, _)| now.saturating_duration_since(*at) >= WINDOW)
+        {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, value));
+        let (first_at, first) = *self.0.front()?;
+        let passed = now.saturating_duration_since(first_at).as_secs_f64();
+        (passed > 0.0).then(|| (number(value) - number(first)) / passed)
+    }
+
+    /// Forgets everything: what comes next cannot be compared with it.
+    pub(super) fn forget(&mut self) {
+        self.0.clear();
+    }
+}
+
 /// A count as a number.
 #[expect(clippy::cast_precision_loss, reason = "no count of events reaches 2^53")]
 pub(crate) fn number(count: u64) -> f64 {
@@ -56,6 +80,12 @@ mod tests {
         assert_eq!(meter.look(at(42), 2_500), Some(0.0));
         assert_eq!(meter.look(at(43), 10), None, "it was started anew");
         assert_eq!(meter.look(at(44), 17), Some(7.0));
+        let mut slope = Slope::default();
+        assert_eq!(slope.look(start, 100), None);
+        assert_eq!(slope.look(at(2), 140), Some(20.0));
+        assert_eq!(slope.look(at(4), 60), Some(-10.0), "it shrinks");
+        slope.forget();
+        assert_eq!(slope.look(at(5), 0), None);
         let mut often = Meter::default();
         for n in 0..10_000 {
             often.look(start + Duration::from_millis(n), n);

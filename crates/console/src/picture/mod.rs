@@ -7,12 +7,14 @@ mod board;
 mod flow;
 mod meter;
 mod nodes;
+mod plant;
 mod poll;
 mod serve;
 mod shapes;
 #[cfg(test)]
 mod tests;
 mod tick;
+mod trunk;
 
 pub(crate) use board::{Board, Snapshot};
 pub(crate) use flow::{cloud_part, drain, draw, site_part};
@@ -25,8 +27,12 @@ pub(crate) use serve::{
 };
 pub(crate) use shapes::*;
 #[cfg(test)]
-pub(crate) use tick::{CloudTenant, Outbox, PlantTick, SiteTenant};
+pub(crate) use tick::{
+    CloudTenant, ConsumerQueue, Consumers, Outbox, PlantTick, ProducerOutbox, ProducerTick,
+    SiteTenant,
+};
 pub(crate) use tick::{CloudTick, SiteTick, Tick};
+pub(crate) use trunk::trouble;
 
 /// The most browsers that follow at once.
 pub(crate) const MAX_STREAMS: usize = 256;

@@ -10,12 +10,13 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::board::Board;
-use super::meter::Meter;
+use super::meter::{Meter, Slope};
 use super::nodes::produced;
-use super::tick::{CloudRates, Outbox, age};
+use super::tick::{CloudRates, Outbox, ProducerOutbox, age};
 use super::{Breaker, Presence};
 use crate::upstream::cloud::{self, CloudFacts};
 use crate::upstream::historian::{self, HistorianFacts};
+use crate::upstream::producer::{self, ProducerFacts};
 use crate::upstream::schedule::{self, ScheduleFacts};
 use crate::upstream::site::{self, NodeFact, SiteFacts, TenantOutbox};
 use crate::upstream::{Fault, Upstreams};
@@ -24,6 +25,8 @@ use crate::upstream::{Fault, Upstreams};
 const PAUSE_PER_ANSWER: u32 = 4;
 /// The longest pause that this makes.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// How often a site is asked for its disk: that changes slowly, and its answer is long.
+const DISK_EVERY: Duration = Duration::from_secs(10);
 /// The most nodes of a site; further ones are not shown.
 const MAX_NODES: usize = 20_000;
 
@@ -39,6 +42,16 @@ pub(super) struct Said<T> {
     pub(super) error: Option<String>,
     pub(super) took: Option<Duration>,
     pub(super) data: Option<Arc<T>>,
+    /// How often it was asked, by what came of it.
+    pub(super) polls: Polls,
+}
+
+/// See [`Said::polls`].
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Polls {
+    pub(super) answered: u64,
+    pub(super) busy: u64,
+    pub(super) failed: u64,
 }
 
 impl<T> Clone for Said<T> {
@@ -55,6 +68,7 @@ impl<T> Slot<T> {
             error: None,
             took: None,
             data: None,
+            polls: Polls::default(),
         }))
     }
 
@@ -64,6 +78,12 @@ impl<T> Slot<T> {
 
     pub(super) fn put(&self, answer: Result<T, Fault>, took: Duration) {
         let mut said = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let polls = &mut said.polls;
+        *match &answer {
+            Ok(_) => &mut polls.answered,
+            Err(fault) if fault.is_busy() => &mut polls.busy,
+            Err(_) => &mut polls.failed,
+        } += 1;
         // Others ask it as well: what it said last holds until it has time for us again.
         if answer.as_ref().is_err_and(Fault::is_busy) && said.presence == Presence::Here {
             return;
@@ -87,6 +107,15 @@ pub(super) struct SiteSeen {
     /// Produced and stored, a second, by tenant.
     pub(super) rates: BTreeMap<Uuid, (Option<f64>, Option<f64>)>,
     pub(super) outbox: Option<BTreeMap<Uuid, Outbox>>,
+    pub(super) clock_off_s: Option<f64>,
+    pub(super) disk_over_bytes: Option<f64>,
+}
+
+/// A SCADA node with the rate that was taken of it.
+#[derive(Debug)]
+pub(super) struct ProducerSeen {
+    pub(super) outbox: ProducerOutbox,
+    pub(super) published_per_s: Option<f64>,
 }
 
 /// The cloud with the rates that were taken of it.
@@ -94,6 +123,8 @@ pub(super) struct SiteSeen {
 pub(super) struct CloudSeen {
     pub(super) facts: CloudFacts,
     pub(super) rates: BTreeMap<Uuid, CloudRates>,
+    /// By how much what waits for the consumers grows a second.
+    pub(super) growth_per_s: Option<f64>,
 }
 
 /// The slots of every upstream.
@@ -102,17 +133,23 @@ pub(super) struct Slots {
     pub(super) sites: Vec<(String, Slot<SiteSeen>)>,
     pub(super) cloud: Option<Slot<CloudSeen>>,
     pub(super) historian: Option<Slot<HistorianFacts>>,
+    pub(super) producers: Vec<(String, Slot<ProducerSeen>)>,
     pub(super) schedule: Option<Slot<ScheduleFacts>>,
     pub(super) control: Option<Slot<BTreeMap<String, String>>>,
 }
 
 impl Slots {
     pub(super) fn new(upstreams: &Upstreams, now: Timestamp) -> Slots {
-        let site = |site: &crate::upstream::Remote| (site.name.clone(), Slot::new(now));
+        let slot = |name: &str| (name.to_owned(), Slot::new(now));
         Slots {
-            sites: upstreams.sites.iter().map(site).collect(),
+            sites: upstreams.sites.iter().map(|site| slot(&site.name)).collect(),
             cloud: upstreams.cloud.as_ref().map(|_| Slot::new(now)),
             historian: upstreams.historian.as_ref().map(|_| Slot::new(now)),
+            producers: upstreams
+                .producers
+                .iter()
+                .map(|one| (one.name.clone(), Slot::new(now)))
+                .collect(),
             schedule: upstreams.schedule.as_ref().map(|_| Slot::new(now)),
             control: upstreams.control.as_ref().map(|_| Slot::new(now)),
         }
@@ -130,12 +167,31 @@ pub(crate) fn start(
     for index in 0..upstreams.sites.len() {
         let (upstreams, board) = (Arc::clone(upstreams), Arc::clone(board));
         tasks.spawn(until(stop, async move {
-            let mut meters = SiteMeters::default();
+            let (remote, mut meters) = (&upstreams.sites[index], SiteMeters::default());
+            let mut disk: Option<(Instant, Option<f64>)> = None;
             loop {
                 let asked = Instant::now();
-                let answer = site::poll(&upstreams.sites[index]).await;
-                let answer = answer.map(|facts| meters.look(facts, Instant::now()));
+                let answer = site::poll(remote).await;
+                if answer.is_ok() && disk.is_none_or(|(at, _)| at.elapsed() >= DISK_EVERY) {
+                    disk = Some((asked, site::disk_over_bytes(remote).await));
+                }
+                let answer = answer.map(|facts| SiteSeen {
+                    disk_over_bytes: disk.and_then(|(_, over)| over),
+                    ..meters.look(facts, Instant::now())
+                });
                 rest(&board.slots().sites[index].1, answer, asked, every).await;
+            }
+        }));
+    }
+    for index in 0..upstreams.producers.len() {
+        let (upstreams, board) = (Arc::clone(upstreams), Arc::clone(board));
+        tasks.spawn(until(stop, async move {
+            let mut published = Meter::default();
+            loop {
+                let asked = Instant::now();
+                let answer = producer::poll(&upstreams.producers[index]).await;
+                let answer = answer.map(|facts| seen(&facts, &mut published, Instant::now()));
+                rest(&board.slots().producers[index].1, answer, asked, every).await;
             }
         }));
     }
@@ -240,8 +296,21 @@ impl SiteMeters {
             let each = stats.tenants.iter();
             each.map(|one| (one.tenant_id, outbox(one, stats.at))).collect()
         });
-        SiteSeen { nodes, rates, outbox }
+        let clock_off_s = facts.clock_off_s;
+        SiteSeen { nodes, rates, outbox, clock_off_s, disk_over_bytes: None }
     }
+}
+
+/// A SCADA node, in the words of the picture.
+fn seen(facts: &ProducerFacts, published: &mut Meter, now: Instant) -> ProducerSeen {
+    let outbox = ProducerOutbox {
+        pending: facts.pending,
+        oldest_s: facts.oldest_s,
+        failed: facts.failed,
+        in_progress: facts.in_progress,
+        batch_size: facts.batch_size,
+    };
+    ProducerSeen { outbox, published_per_s: published.look(now, facts.published) }
 }
 
 /// A tenant's outbox, in the words of the picture.
@@ -274,7 +343,10 @@ fn outbox(of: &TenantOutbox, at: Timestamp) -> Outbox {
 }
 
 #[derive(Debug, Default)]
-struct CloudMeters(BTreeMap<Uuid, TenantMeter>);
+struct CloudMeters {
+    tenants: BTreeMap<Uuid, TenantMeter>,
+    waiting: Slope,
+}
 
 #[derive(Debug)]
 struct TenantMeter {
@@ -287,7 +359,7 @@ struct TenantMeter {
 
 impl CloudMeters {
     fn look(&mut self, facts: CloudFacts, now: Instant) -> CloudSeen {
-        self.0.retain(|tenant, _| facts.tenants.iter().any(|one| one.tenant_id == *tenant));
+        self.tenants.retain(|tenant, _| facts.tenants.iter().any(|one| one.tenant_id == *tenant));
         let rates = facts.tenants.iter().map(|one| {
             let new = || TenantMeter {
                 accepted: Meter::default(),
@@ -295,7 +367,7 @@ impl CloudMeters {
                 gone: 0,
                 moved: now,
             };
-            let meter = self.0.entry(one.tenant_id).or_insert_with(new);
+            let meter = self.tenants.entry(one.tenant_id).or_insert_with(new);
             // Events without a sequence wait too and are not counted as accepted: what has left never goes down.
             let gone = one.accepted.saturating_sub(one.relay.waiting).max(meter.gone);
             if gone > meter.gone || one.relay.waiting == 0 {
@@ -310,6 +382,16 @@ impl CloudMeters {
             (one.tenant_id, rates)
         });
         let rates = rates.collect();
-        CloudSeen { facts, rates }
+        let known = facts.consumers.as_ref().filter(|consumers| consumers.unknown.is_none());
+        let waiting: Option<u64> =
+            known.and_then(|known| known.queues.iter().map(|queue| queue.waiting).sum());
+        let growth_per_s = match waiting {
+            Some(waiting) => self.waiting.look(now, waiting),
+            None => {
+                self.waiting.forget();
+                None
+            }
+        };
+        CloudSeen { facts, rates, growth_per_s }
     }
 }

@@ -1,7 +1,7 @@
 //! The shapes of the picture, as docs/spec/console.md has them.
 
 use jiff::Timestamp;
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
@@ -21,6 +21,8 @@ pub(crate) enum UpstreamKind {
     Site,
     Cloud,
     Historian,
+    /// A SCADA node.
+    Producer,
     Schedule,
     Up,
 }
@@ -65,7 +67,7 @@ pub(crate) enum LinkState {
     Unknown,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, ToSchema)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 pub(crate) enum Breaker {
     Closed,

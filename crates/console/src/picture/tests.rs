@@ -56,7 +56,7 @@ fn outbox(tenants: &[Uuid], paused: bool) -> OutboxFacts {
 fn facts(count: usize, tenants: &[Uuid; 2], stored: u64, paused: bool) -> SiteFacts {
     let tenant = |number: usize| tenants[usize::from(number.is_multiple_of(10))];
     let nodes = (1..=count).map(|number| node(number, tenant(number), stored)).collect();
-    SiteFacts { nodes, outbox: Some(outbox(tenants, paused)) }
+    SiteFacts { nodes, outbox: Some(outbox(tenants, paused)), clock_off_s: Some(0.0) }
 }
 
 #[test]

@@ -8,7 +8,7 @@ use uuid::Uuid;
 
 use super::nodes::Tally;
 use super::{Breaker, Upstream};
-use crate::upstream::cloud::CloudFacts;
+use crate::upstream::cloud::{CloudFacts, ConsumerFacts, QueueFact};
 use crate::upstream::historian::{AlarmsByState, Flood};
 
 /// One moment.
@@ -21,6 +21,8 @@ pub(crate) struct Tick {
     /// None: not configured.
     pub(crate) cloud: Option<CloudTick>,
     pub(crate) plant: Option<PlantTick>,
+    /// SCADA nodes.
+    pub(crate) producers: Vec<ProducerTick>,
     /// The cables of `up` by name, and a word for the state of each.
     pub(crate) cables: Option<Arc<BTreeMap<String, String>>>,
     /// Since when each link is in its state, as somebody sees it who sees everything.
@@ -35,6 +37,10 @@ pub(crate) struct SiteTick {
     /// Whether it forwards to a cloud.
     pub(crate) forwards: bool,
     pub(crate) tenants: BTreeMap<Uuid, SiteTenant>,
+    /// What its database or disk is above its limit.
+    pub(crate) disk_over_bytes: Option<f64>,
+    /// By how much its clock is ahead of ours.
+    pub(crate) clock_off_s: Option<f64>,
 }
 
 /// A tenant's part of a site.
@@ -70,6 +76,50 @@ pub(crate) struct CloudTick {
     pub(crate) bus: String,
     pub(crate) bus_dead_letters: bool,
     pub(crate) tenants: BTreeMap<Uuid, CloudTenant>,
+    /// What waits behind the bus.
+    pub(crate) consumers: Consumers,
+    /// The relay's.
+    pub(crate) breaker: Option<Breaker>,
+}
+
+/// What waits on the bus for the consumers, over all tenants.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Consumers {
+    pub(crate) queues: Vec<ConsumerQueue>,
+    /// Why it is not known.
+    pub(crate) unknown: Option<String>,
+    /// By how much it grows a second; less than nothing when it shrinks.
+    pub(crate) growth_per_s: Option<f64>,
+}
+
+/// One consumer queue.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ConsumerQueue {
+    pub(crate) name: String,
+    pub(crate) waiting: Option<u64>,
+    pub(crate) consumers: Option<u64>,
+    /// How long something has waited without becoming less; none when nothing waits.
+    pub(crate) still_s: Option<f64>,
+}
+
+impl Consumers {
+    fn of(facts: Option<&ConsumerFacts>, growth_per_s: Option<f64>, at: Timestamp) -> Consumers {
+        let Some(facts) = facts else {
+            let unknown = Some("the cloud is of a version that does not tell".to_owned());
+            return Consumers { unknown, ..Consumers::default() };
+        };
+        let queue = |fact: &QueueFact| ConsumerQueue {
+            name: fact.name.clone(),
+            waiting: fact.waiting,
+            consumers: fact.consumers,
+            still_s: fact.still_since.map(|since| age(at, since)),
+        };
+        Consumers {
+            queues: facts.queues.iter().map(queue).collect(),
+            unknown: facts.unknown.clone(),
+            growth_per_s,
+        }
+    }
 }
 
 /// A tenant's part of the cloud.
@@ -99,6 +149,25 @@ pub(crate) struct PlantTick {
     pub(crate) floods: Vec<Flood>,
 }
 
+/// A SCADA node.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProducerTick {
+    pub(crate) name: String,
+    pub(crate) here: bool,
+    pub(crate) outbox: ProducerOutbox,
+    pub(crate) published_per_s: Option<f64>,
+}
+
+/// How its outbox stands.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ProducerOutbox {
+    pub(crate) pending: u64,
+    pub(crate) oldest_s: f64,
+    pub(crate) failed: u64,
+    pub(crate) in_progress: u64,
+    pub(crate) batch_size: u64,
+}
+
 impl CloudTick {
     /// A cloud of which nothing is known.
     pub(super) fn unknown() -> CloudTick {
@@ -109,6 +178,7 @@ impl CloudTick {
     pub(super) fn of(
         facts: &CloudFacts,
         rates: &BTreeMap<Uuid, CloudRates>,
+        growth_per_s: Option<f64>,
         at: Timestamp,
     ) -> CloudTick {
         let tenant = |one: &crate::upstream::cloud::TenantFacts| {
@@ -132,6 +202,8 @@ impl CloudTick {
             bus: facts.bus.clone(),
             bus_dead_letters: facts.bus_dead_letters,
             tenants: facts.tenants.iter().map(tenant).collect(),
+            consumers: Consumers::of(facts.consumers.as_ref(), growth_per_s, at),
+            breaker: facts.consumers.as_ref().and_then(|consumers| consumers.breaker),
         }
     }
 }

@@ -14,7 +14,8 @@ use uuid::Uuid;
 use crate::access::{Scope, User};
 use crate::http::{Answer, Http};
 use crate::picture::{
-    Breaker, CloudTick, Flow, Link, Snapshot, Stage, StageState, cloud_part, drain, draw, site_part,
+    Breaker, CloudTick, Flow, Link, Snapshot, Stage, StageState, cloud_part, drain, draw,
+    site_part, trouble,
 };
 use crate::upstream::cloud::{CauseFact, Letters};
 use crate::upstream::site::DeadGroupFact;
@@ -111,7 +112,7 @@ impl From<CauseFact> for DeadGroup {
 }
 
 /// Every queue, with its dead letters by cause.
-#[utoipa::path(get, path = "/api/v1/queues", tag = "queues", responses((status = 200, body = QueueList)))]
+#[utoipa::path(get, path = "/api/v1/queues", operation_id = "queues", tag = "queues", responses((status = 200, body = QueueList)))]
 pub(crate) async fn list(State(http): State<Http>, Extension(user): Extension<User>) -> Answer {
     let snapshot = http.board.now();
     let mut items = queues(&snapshot, &user.scope);
@@ -244,6 +245,7 @@ fn of_cloud(cloud: &CloudTick, scope: &Scope, flow: &Flow, queues: &mut Vec<Queu
         dead: known(part.relay_dead),
         redrivable: cloud.here,
         in_per_s: part.in_per_s.filter(|_| cloud.here),
+        breaker: cloud.breaker.filter(|_| cloud.here),
         ..queue("relay".to_owned(), known(part.waiting), stage("cloud"), link("relay"))
     });
     queues.push(Queue {
@@ -251,7 +253,14 @@ fn of_cloud(cloud: &CloudTick, scope: &Scope, flow: &Flow, queues: &mut Vec<Queu
         name: format!("consumers ({})", cloud.bus),
         dead: known(part.bus_dead).filter(|_| cloud.bus_dead_letters),
         redrivable: cloud.here,
-        ..queue("bus".to_owned(), None, stage("bus"), link("store"))
+        in_per_s: part.out_per_s.filter(|_| cloud.here),
+        last_failure: trouble(&cloud.consumers).filter(|_| cloud.here),
+        ..queue(
+            "bus".to_owned(),
+            stage("bus").and_then(|stage| stage.held),
+            stage("bus"),
+            link("store"),
+        )
     });
 }
 

@@ -5,6 +5,7 @@ use serde::Deserialize;
 use uuid::Uuid;
 
 use super::{Fault, QUICK, Remote};
+use crate::picture::Breaker;
 
 /// What a poll of the cloud finds.
 #[derive(Debug, Clone, Deserialize)]
@@ -13,6 +14,30 @@ pub(crate) struct CloudFacts {
     pub(crate) bus: String,
     /// Whether the consumers' dead letters are counted; those of a broker are after a first look.
     pub(crate) bus_dead_letters: bool,
+    /// A cloud of the version before does not tell.
+    #[serde(default)]
+    pub(crate) consumers: Option<ConsumerFacts>,
+}
+
+/// What waits on the bus for the consumers.
+#[derive(Debug, Clone, Default, Deserialize)]
+pub(crate) struct ConsumerFacts {
+    pub(crate) queues: Vec<QueueFact>,
+    /// Why what waits is not known.
+    pub(crate) unknown: Option<String>,
+    /// The relay's; none where the process that answers has no relay.
+    pub(crate) breaker: Option<Breaker>,
+}
+
+/// One consumer queue.
+#[derive(Debug, Clone, Deserialize)]
+pub(crate) struct QueueFact {
+    pub(crate) name: String,
+    /// Of all tenants; none is said to a token that does not see all of them.
+    pub(crate) waiting: Option<u64>,
+    pub(crate) consumers: Option<u64>,
+    /// Since when something waits and has not become less.
+    pub(crate) still_since: Option<Timestamp>,
 }
 
 /// The same of one tenant.

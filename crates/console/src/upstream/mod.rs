@@ -1,8 +1,10 @@
-//! What is asked: sites, the cloud, the historian, schedules, the control socket of `up`.
+//! What is asked: sites, the cloud, the historian, SCADA nodes, schedules, the control socket of `up`.
 
 pub(crate) mod cloud;
 mod control;
+mod exposition;
 pub(crate) mod historian;
+pub(crate) mod producer;
 mod remote;
 pub(crate) mod schedule;
 pub(crate) mod site;
@@ -20,6 +22,7 @@ pub(crate) struct Upstreams {
     pub(crate) sites: Vec<Remote>,
     pub(crate) cloud: Option<Remote>,
     pub(crate) historian: Option<Remote>,
+    pub(crate) producers: Vec<Remote>,
     pub(crate) schedule: Option<Remote>,
     pub(crate) control: Option<Control>,
 }
@@ -32,6 +35,7 @@ impl Upstreams {
             sites: config.sites.iter().map(remote).collect(),
             cloud: config.cloud.as_ref().map(remote),
             historian: config.historian.as_ref().map(remote),
+            producers: config.producers.iter().map(remote).collect(),
             schedule: config.schedule.as_ref().map(remote),
             control: config.up_control.clone().map(Control::new),
             client,

@@ -143,6 +143,12 @@ impl Remote {
         self.ask(self.client.get(url), within).await
     }
 
+    /// Asks for a text.
+    pub(crate) async fn text(&self, path: &str, within: Duration) -> Result<String, Fault> {
+        let bytes = self.bytes(self.client.get(format!("{}{path}", self.base)), within).await?;
+        String::from_utf8(bytes.into()).map_err(|_| Fault::Odd("it is no text".to_owned()))
+    }
+
     /// Sends a body.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
@@ -184,19 +190,29 @@ impl Remote {
         request: RequestBuilder,
         within: Duration,
     ) -> Result<T, Fault> {
+        let bytes = self.bytes(request, within).await?;
+        serde_json::from_slice(&bytes).map_err(|error| Fault::Odd(error.to_string()))
+    }
+
+    async fn bytes(&self, request: RequestBuilder, within: Duration) -> Result<Bytes, Fault> {
         // The semaphore is never closed; a permit that could not be had changes only the bound.
         let waiting = tokio::time::timeout(within, self.places.acquire()).await;
         let _place = waiting.map_err(|_| Fault::Away("it is asked too much already".to_owned()))?;
         let answered = async {
-            let response =
-                request.bearer_auth(self.token.current().expose()).send().await.map_err(away)?;
+            let token = self.token.current();
+            // A SCADA node has no tokens; a proxy before it may want one.
+            let request = match token.expose() {
+                "" => request,
+                token => request.bearer_auth(token),
+            };
+            let response = request.send().await.map_err(away)?;
             let status = response.status().as_u16();
             Ok((status, read(response, MAX_ANSWER_BYTES).await?))
         };
         let late = |_| Fault::Away(format!("no answer within {} s", within.as_secs()));
         let (status, bytes) = tokio::time::timeout(within, answered).await.map_err(late)??;
         if (200..300).contains(&status) {
-            return serde_json::from_slice(&bytes).map_err(|error| Fault::Odd(error.to_string()));
+            return Ok(bytes);
         }
         let Words { code, message } = match serde_json::from_slice::<Refusal>(&bytes) {
             Ok(refusal) => refusal.error,

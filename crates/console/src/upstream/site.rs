@@ -17,6 +17,8 @@ pub(crate) struct SiteFacts {
     pub(crate) nodes: Vec<NodeFact>,
     /// Absent where the site does not forward.
     pub(crate) outbox: Option<OutboxFacts>,
+    /// By how many seconds its clock is ahead of ours, as far as it can be told; less than nothing when it is behind.
+    pub(crate) clock_off_s: Option<f64>,
 }
 
 /// A node, as `GET /api/v1/nodes` of the edge has it.
@@ -105,6 +107,7 @@ pub(crate) async fn poll(site: &Remote) -> Result<SiteFacts, Fault> {
         nodes: Vec<NodeFact>,
     }
     let pace = [("pace_seconds", PACE_SECONDS.to_string())];
+    let asked = Timestamp::now();
     let (nodes, outbox) = tokio::join!(
         site.get::<Nodes>("/api/v1/nodes", &[], QUICK),
         site.get::<OutboxFacts>("/api/v1/sync/stats", &pace, QUICK),
@@ -115,7 +118,24 @@ pub(crate) async fn poll(site: &Remote) -> Result<SiteFacts, Fault> {
         Err(fault) if fault.is_not_found() => None,
         Err(fault) => return Err(fault),
     };
-    Ok(SiteFacts { nodes: nodes?.nodes, outbox })
+    let answered = Timestamp::now();
+    let clock_off_s = outbox.as_ref().map(|outbox| clock_off(asked, outbox.at, answered));
+    Ok(SiteFacts { nodes: nodes?.nodes, outbox, clock_off_s })
+}
+
+/// How far a clock is off that showed `at` at some time between asking and the answer: what it may be at the least.
+fn clock_off(asked: Timestamp, at: Timestamp, answered: Timestamp) -> f64 {
+    match at {
+        at if at > answered => at.duration_since(answered).as_secs_f64(),
+        at if at < asked => at.duration_since(asked).as_secs_f64(),
+        _ => 0.0,
+    }
+}
+
+/// What a site's database or disk is above its limit, in bytes. Without the role that watches it, a site does not say.
+pub(crate) async fn disk_over_bytes(site: &Remote) -> Option<f64> {
+    let text = site.text("/metrics", QUICK).await.ok()?;
+    super::exposition::value(&text, "holdfast_edge_disk_over_bytes")
 }
 
 /// The dead letters of a site's outbox.

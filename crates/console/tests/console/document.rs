@@ -34,3 +34,15 @@ fn every_reference_leads_somewhere() {
         assert!(document.pointer(&path[1..]).is_some(), "{path}");
     }
 }
+
+/// Two of one name are one to a client that is made from the document, with the answer of the first.
+#[test]
+fn every_operation_has_a_name_of_its_own() {
+    let paths = console::openapi()["paths"].as_object().unwrap();
+    let operations = paths.values().flat_map(|path| path.as_object().unwrap().values());
+    let mut names: Vec<&str> =
+        operations.map(|operation| operation["operationId"].as_str().unwrap()).collect();
+    names.sort_unstable();
+    let twice: Vec<_> = names.windows(2).filter(|pair| pair[0] == pair[1]).collect();
+    assert!(twice.is_empty(), "{twice:?}");
+}

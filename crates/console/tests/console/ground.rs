@@ -63,6 +63,22 @@ fn variables<'a>(
     }
 }
 
+/// A cloud's settings on a database, with these besides.
+pub(crate) fn cloud_config(database: &Database, besides: &[(&str, &str)]) -> cloud::Config {
+    let mut pairs = vec![
+        ("DATABASE_URL", database.url().to_owned()),
+        ("HTTP_LISTEN", "127.0.0.1:0".to_owned()),
+        ("BUS", "inline".to_owned()),
+        ("RATE_REQUESTS_PER_SECOND", "10000".to_owned()),
+        ("LIMITS_REQUESTS_PER_TOKEN", "100".to_owned()),
+    ];
+    for (key, value) in besides {
+        pairs.retain(|(known, _)| known != key);
+        pairs.push((key, (*value).to_owned()));
+    }
+    cloud::Config::load(None, variables("HOLDFAST_CLOUD_", &pairs)).unwrap()
+}
+
 impl Ground {
     pub(crate) async fn new(name: &str) -> Ground {
         Ground::with(name, &[]).await
@@ -70,6 +86,15 @@ impl Ground {
 
     /// With these settings of the console besides.
     pub(crate) async fn with(name: &str, settings: &[(&str, &str)]) -> Ground {
+        Ground::laid(name, settings, &[]).await
+    }
+
+    /// With these settings of the console and of the cloud besides.
+    pub(crate) async fn laid(
+        name: &str,
+        settings: &[(&str, &str)],
+        of_cloud: &[(&str, &str)],
+    ) -> Ground {
         let _ = rustls::crypto::ring::default_provider().install_default();
         let any = "127.0.0.1:0".to_owned();
         let [cloud_name, edge_name, historian_name] =
@@ -78,14 +103,7 @@ impl Ground {
             cloud::migrate(&pg::Options::new(url)).await
         });
         let cloud_database = cloud_database.await.unwrap();
-        let pairs = [
-            ("DATABASE_URL", cloud_database.url().to_owned()),
-            ("HTTP_LISTEN", any.clone()),
-            ("BUS", "inline".to_owned()),
-            ("RATE_REQUESTS_PER_SECOND", "10000".to_owned()),
-            ("LIMITS_REQUESTS_PER_TOKEN", "100".to_owned()),
-        ];
-        let config = cloud::Config::load(None, variables("HOLDFAST_CLOUD_", &pairs)).unwrap();
+        let config = cloud_config(&cloud_database, of_cloud);
         let cloud = cloud::Cloud::start(config).await.unwrap();
 
         let edge_database = testkit::database(&edge_name, "edge", async |url| {

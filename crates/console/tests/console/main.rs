@@ -3,8 +3,10 @@
 #![expect(clippy::unwrap_used, reason = "a test whose ground cannot be laid has failed")]
 
 mod access;
+mod consumers;
 mod document;
 mod ground;
+mod metrics;
 mod picture;
 mod plant;
 mod rota;

@@ -30,7 +30,8 @@ async fn serving(database: &Database, store: &EmbeddedStore) -> SocketAddr {
     let intake = Intake::new(pool, store.address(), store.address(), Limits::default()).unwrap();
     let listener = api::serve::Listener::bind(SocketAddr::from(([127, 0, 0, 1], 0)), None).unwrap();
     let address = listener.address();
-    tokio::spawn(serve(listener, intake, std::future::pending()));
+    let metrics = schedule::metrics::Metrics::new(&pg::Options::new(database.url())).unwrap();
+    tokio::spawn(serve(listener, intake, metrics, std::future::pending()));
     address
 }
 

@@ -12,9 +12,11 @@ use event::id::{EventId, NodeId, TenantId};
 use jiff::Timestamp;
 use serde::Deserialize;
 
+use super::body::json;
 use crate::sync::admin::PACE_SECONDS;
 use crate::sync::admin::{
-    DEFAULT_LIMIT, Filter, MAX_IDS, MAX_LIMIT, MAX_PAGE, Redrive, Status, Unclaim,
+    DEFAULT_LIMIT, Filter, GiveUp, MAX_BECAUSE_CHARS, MAX_IDS, MAX_LIMIT, MAX_PAGE, Redrive,
+    Status, Unclaim,
 };
 
 /// The longest reason, type or name in a filter.
@@ -82,11 +84,36 @@ struct RedriveBody {
     limit: Option<u32>,
     #[serde(default)]
     dry_run: bool,
+    /// For a give-up, and for nothing else.
+    because: Option<String>,
 }
 
 /// Reads the body of a redrive.
 pub(super) fn redrive(body: &[u8]) -> Result<Redrive, Refused> {
     let read: RedriveBody = json(body)?;
+    if read.because.is_some() {
+        let message = "a redrive has no because: it belongs to a give-up";
+        return Err(Refused::malformed(Some("because"), message));
+    }
+    dead_letters(read)
+}
+
+/// Reads the body of a give-up: that of a redrive, and why.
+pub(super) fn give_up(body: &[u8]) -> Result<GiveUp, Refused> {
+    let mut read: RedriveBody = json(body)?;
+    let because = read.because.take().map(|text| text.trim().to_owned()).unwrap_or_default();
+    if !(1..=MAX_BECAUSE_CHARS).contains(&because.chars().count())
+        || because.contains(char::is_control)
+    {
+        let message = format!(
+            "because must say why they are given up: 1 to {MAX_BECAUSE_CHARS} characters of text"
+        );
+        return Err(Refused::malformed(Some("because"), message));
+    }
+    Ok(GiveUp { which: dead_letters(read)?, because })
+}
+
+fn dead_letters(read: RedriveBody) -> Result<Redrive, Refused> {
     if read.ids.len() > MAX_IDS {
         let message = format!("ids are more than the limit of {MAX_IDS}");
         return Err(Refused::malformed(Some("ids"), message));
@@ -129,13 +156,6 @@ pub(super) fn unclaim(body: &[u8]) -> Result<Unclaim, Refused> {
     })
 }
 
-fn json<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Refused> {
-    serde_json::from_slice(body).map_err(|error| {
-        // The library's words name the field; a value in them is the sender's own.
-        Refused::malformed(None, format!("the body cannot be read: {error}"))
-    })
-}
-
 pub(crate) fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
     text.parse()
         .map_err(|error| Refused::malformed(Some(name), format!("{name} cannot be read: {error}")))
@@ -158,7 +178,7 @@ pub(crate) fn limit(limit: u32, most: u32) -> Result<u32, Refused> {
 
 pub(crate) fn unknown(name: &str) -> Refused {
     let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
-    Refused::malformed(None, format!("there is no parameter {name:?}: see /api/docs"))
+    Refused::malformed(Some(&name), format!("there is no parameter {name:?}: see /api/docs"))
 }
 
 #[cfg(test)]
@@ -179,10 +199,26 @@ mod tests {
     }
 
     #[test]
+    fn a_give_up_says_why() {
+        for because in ["\"\"", "\"  \"", "null", "\"a\\u0007b\""] {
+            let body = format!("{{\"all\":true,\"because\":{because}}}");
+            assert_eq!(give_up(body.as_bytes()).unwrap_err().field.as_deref(), Some("because"));
+        }
+        let long = format!(r#"{{"all":true,"because":"{}"}}"#, "a".repeat(501));
+        assert!(give_up(long.as_bytes()).is_err());
+        assert!(give_up(br#"{"because":"of the flood"}"#).is_err(), "it must be said which");
+        let what = give_up(br#"{"reason":"invalid","because":" a test rig "}"#).unwrap();
+        assert_eq!((what.because.as_str(), what.which.is_narrowed()), ("a test rig", true));
+        let refused = redrive(br#"{"all":true,"because":"x"}"#).unwrap_err();
+        assert_eq!(refused.field.as_deref(), Some("because"));
+    }
+
+    #[test]
     fn parameters_that_are_not_known_or_not_right_are_refused() {
         for query in ["statsu=dlq", "status=dead", "limit=0", "limit=501", "since=now", "stream=A"]
         {
-            assert!(filter(query).is_err(), "{query}");
+            let field = query.split('=').next();
+            assert_eq!(filter(query).unwrap_err().field.as_deref(), field, "{query}");
         }
         let found = filter("status=dlq,failed&limit=500&reason=too%20large").unwrap();
         assert_eq!(found.status, [Status::Dlq, Status::Failed]);

@@ -4,15 +4,17 @@
 //!
 //! Promises: a route is closed unless it is in the list of open ones; a token sees its tenants only;
 //! whoever may only look cannot act. Backfill knows its senders by the nodes' secrets, everything else
-//! by tokens. Tokens and payloads are never logged.
+//! by tokens. Every answer names its trace. Tokens and payloads are never logged.
 
 pub(crate) mod access;
 pub(crate) mod ask;
+pub(crate) mod body;
 pub(crate) mod cursor;
 mod docs;
 pub(crate) mod fields;
 mod health;
 mod outbox;
+pub(crate) mod trace;
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -27,7 +29,7 @@ use api::tokens::Tokens;
 use axum::Router;
 use axum::extract::{ConnectInfo, Request, State};
 use axum::http::{Method, StatusCode};
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::Value;
@@ -76,9 +78,9 @@ pub static ROUTES: LazyLock<Vec<Route>> = LazyLock::new(|| {
     of_services.chain(OWN_ROUTES).cloned().collect()
 });
 
-/// Rows a second that operators may put back, all of them together.
+/// Rows a second that operators may put back or give up, all of them together.
 const ROWS_A_SECOND: f64 = 2_000.0;
-/// Rows that may be put back at once.
+/// Rows that may be changed at once.
 const ROWS_IN_HAND: f64 = 10_000.0;
 
 /// The OpenAPI document of all services.
@@ -202,10 +204,11 @@ impl Http {
             .method_not_allowed_fallback(no_such_method)
             .layer(from_fn_with_state(self.clone(), guard))
             .with_state(self);
-        match backfill {
+        let router = match backfill {
             Some(backfill) => router.merge(backfill),
             None => router,
-        }
+        };
+        router.layer(from_fn(trace::traced))
     }
 }
 

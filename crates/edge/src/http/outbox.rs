@@ -30,6 +30,7 @@ pub(super) const SERVICE: Service = Service {
         (Method::GET, "/api/v1/sync/stats", Open::Never),
         (Method::GET, "/api/v1/sync/dead-letters", Open::Never),
         (Method::POST, "/api/v1/sync/redrive", Open::Never),
+        (Method::POST, "/api/v1/sync/give-up", Open::Never),
         (Method::POST, "/api/v1/sync/unclaim-stuck", Open::Never),
     ],
     router,
@@ -43,6 +44,7 @@ fn router() -> Router<Http> {
         .route("/api/v1/sync/stats", get(stats))
         .route("/api/v1/sync/dead-letters", get(dead_letters))
         .route("/api/v1/sync/redrive", post(redrive))
+        .route("/api/v1/sync/give-up", post(give_up))
         .route("/api/v1/sync/unclaim-stuck", post(unclaim_stuck))
 }
 
@@ -106,6 +108,20 @@ pub(super) async fn redrive(
     http.answer(done.map_err(unavailable)?)
 }
 
+/// Dead letters that nobody will send again.
+pub(super) async fn give_up(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    body: Body,
+) -> Answer {
+    may_act(&token)?;
+    let what = ask::give_up(&read(body, MAX_BODY_BYTES).await?)?;
+    may_see(&token, what.which.tenant_id)?;
+    http.has_room(what.which.dry_run)?;
+    let done = admin::give_up(&http.pool, &token.tenants, &Actor::token(&token), &what).await;
+    http.answer(done.map_err(unavailable)?)
+}
+
 /// Rows of expired leases back to work.
 pub(super) async fn unclaim_stuck(
     State(http): State<Http>,
@@ -127,7 +143,7 @@ impl Http {
             return Ok(());
         }
         let mut acts = self.acts.lock().unwrap_or_else(PoisonError::into_inner);
-        let message = "more rows were put back than the rate allows: come back later";
+        let message = "more rows were changed than the rate allows: come back later";
         acts.take(0.0, Instant::now()).map_err(|wait| Refused::rate_limited(message, wait))
     }
 

@@ -16,6 +16,7 @@ use crate::config::Role;
 use crate::http::access::{
     Answer, Asker, may_act, may_look, may_see, may_write, read, unavailable,
 };
+use crate::http::trace::Trace;
 use crate::http::{Http, Service};
 
 /// The largest body: some ids, numbers and names, with room.
@@ -75,9 +76,15 @@ fn id(text: &str) -> Result<InferenceResultId, Refused> {
 }
 
 /// A new result.
-async fn store(State(http): State<Http>, Extension(token): Asker, body: Body) -> Answer {
+async fn store(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    Extension(trace): Extension<Trace>,
+    body: Body,
+) -> Answer {
     may_write(&token)?;
-    let new = ask::new_result(&read(body, MAX_BODY_BYTES).await?, Timestamp::now())?;
+    let mut new = ask::new_result(&read(body, MAX_BODY_BYTES).await?, Timestamp::now())?;
+    new.trace_id = trace.or_own(new.trace_id);
     may_see(&token, Some(new.tenant_id))?;
     let (row, made) = results::store(http.pool(), &new).await.map_err(refused)?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };

@@ -186,9 +186,10 @@ pub fn parse_message(
     }
 }
 
-/// Reads a reading that came by token, for one tenant. Its sender hears at once what is wrong with it, so nothing is kept for a person to look at.
-pub(crate) fn check_reading(json: &str, tenant: TenantId) -> Result<Checked, Invalid> {
-    let envelope = Envelope::parse_from_node(json, tenant)?;
+/// Reads a reading that came by token, for one tenant; one that names no trace is of this one. Its sender hears at once what is wrong with it, so nothing is kept for a person to look at.
+pub(crate) fn check_reading(json: &str, tenant: TenantId, trace: &str) -> Result<Checked, Invalid> {
+    let mut envelope = Envelope::parse_from_node(json, tenant)?;
+    envelope.trace_id.get_or_insert_with(|| trace.to_owned());
     let telemetry = envelope.telemetry()?;
     if telemetry.is_none() {
         let problem = "is not telemetry.ingested, and nothing else is taken here";

@@ -16,6 +16,7 @@ pub(crate) mod gather;
 pub(crate) mod http;
 mod isolate;
 pub(crate) mod mqtt;
+pub(crate) mod notice;
 mod plan;
 mod reason;
 pub(crate) mod rows;

@@ -17,7 +17,7 @@ use pg::{About, Transaction};
 
 use super::check::{Checked, Content, Event, Item, check};
 use super::plan::{Account, Accounted, EventRow, Known, Standing, Stream, Tally, account, decide};
-use super::{Incoming, rows};
+use super::{Incoming, notice, rows};
 use crate::config::TelemetrySync;
 use crate::metrics::Metrics;
 use crate::registry::{self, Registry};
@@ -267,6 +267,9 @@ impl Writer {
         lap(&mut timings.mark);
         transaction.commit().await?;
         lap(&mut timings.commit);
+        if !plan.tally.quarantined.is_empty() {
+            notice::log(&plan.quarantined);
+        }
 
         let acks = accounted.touched.iter().filter_map(|stream| {
             let frontier = &accounts.get(stream)?.frontier;

@@ -18,6 +18,7 @@ use super::bare::{self, MAX_ACKED, MAX_HOURS};
 use super::media::{self, MAX_IMAGES};
 use crate::http::Http;
 use crate::http::access::{Answer, Asker, may_act, may_look, may_see, read, unavailable};
+use crate::http::ask::parse;
 use crate::sync::admin::Actor;
 
 /// A thousand ids, with room.
@@ -46,7 +47,7 @@ impl Asked {
             let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
             if !known || asked.insert(name.clone(), value.into_owned()).is_some() {
                 let message = format!("parameter {name:?} is not known, or there twice");
-                return Err(Refused::malformed(None, message));
+                return Err(Refused::malformed(Some(&name), message));
             }
         }
         Ok(Asked(asked))
@@ -60,11 +61,6 @@ impl Asked {
         let missing = || Refused::malformed(Some(name), format!("{name} is missing"));
         self.find(name)?.ok_or_else(missing)
     }
-}
-
-fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
-    text.parse()
-        .map_err(|error| Refused::malformed(Some(name), format!("{name} cannot be read: {error}")))
 }
 
 /// The tenants that are asked for: one that is named, or all of the token's.
@@ -169,9 +165,7 @@ async fn again<Id: for<'de> Deserialize<'de>>(
 ) -> Result<Again<Id>, Refused> {
     may_act(token)?;
     let body = read(body, MAX_BODY_BYTES).await?;
-    let what: Again<Id> = serde_json::from_slice(&body).map_err(|_| {
-        Refused::malformed(None, "expected {\"tenant_id\", \"ids\": [...], \"dry_run\"}")
-    })?;
+    let what: Again<Id> = crate::http::body::json(&body)?;
     may_see(token, Some(what.tenant_id))?;
     match i64::try_from(what.ids.len()) {
         Ok(count) if (1..=most).contains(&count) => Ok(what),

@@ -1,8 +1,5 @@
 //! The ledger over HTTP: who may ask, what they ask, the answers.
 
-use std::fmt::Display;
-use std::str::FromStr;
-
 use api::Refused;
 use api::open::Open;
 use axum::body::Body;
@@ -19,6 +16,7 @@ use super::states::{self, MAX_BLOCKS, MAX_MARKED, MAX_STREAMS, Wanted};
 use super::{Error, StreamName, by_id, repair, trace};
 use crate::config::Role;
 use crate::http::access::{Answer, Asker, may_act, may_look, may_see, read, unavailable};
+use crate::http::ask::{parse, unknown};
 use crate::http::{Http, Service};
 use crate::sync::admin::Actor;
 
@@ -77,9 +75,7 @@ impl Asked {
         let mut asked = Asked::default();
         for (name, value) in form_urlencoded::parse(query.unwrap_or_default().as_bytes()) {
             if !allowed.contains(&&*name) {
-                let name: String = name.chars().filter(|c| !c.is_control()).take(40).collect();
-                let message = format!("there is no parameter {name:?}: see /api/docs");
-                return Err(Refused::malformed(None, message));
+                return Err(unknown(&name));
             }
             match &*name {
                 "tenant_id" => asked.tenant_id = Some(parse(&name, &value)?),
@@ -114,11 +110,6 @@ impl Asked {
         let stream = self.stream.clone().ok_or_else(|| missing("stream"))?;
         Ok(StreamName { stream, epoch: self.epoch.ok_or_else(|| missing("epoch"))? })
     }
-}
-
-fn parse<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, Refused> {
-    text.parse()
-        .map_err(|error| Refused::malformed(Some(name), format!("{name} cannot be read: {error}")))
 }
 
 async fn list_streams(
@@ -221,10 +212,7 @@ async fn one_event(
 async fn do_repair(State(http): State<Http>, Extension(token): Asker, body: Body) -> Answer {
     may_act(&token)?;
     let body = read(body, MAX_BODY_BYTES).await?;
-    let what: Repair = serde_json::from_slice(&body).map_err(|error| {
-        // The library's words name the field; a value in them is the sender's own.
-        Refused::malformed(None, format!("the body cannot be read: {error}"))
-    })?;
+    let what: Repair = crate::http::body::json(&body)?;
     let done = repair(http.pool(), &token.tenants, &Actor::token(&token), &what).await;
     match done {
         Ok(done) => Ok(Json(done).into_response()),

@@ -16,6 +16,7 @@ use super::{Fault, Media, ask, complete, create, look};
 use crate::config::Role;
 use crate::http::access::{Answer, Asker, may_see, may_write, read, unavailable};
 use crate::http::fields::{Fields, to_microsecond};
+use crate::http::trace::Trace;
 use crate::http::{Http, Service};
 
 /// The largest body: some ids and a hash, with room.
@@ -108,6 +109,7 @@ async fn create(State(http): State<Http>, Extension(token): Asker, body: Body) -
 async fn complete(
     State(http): State<Http>,
     Extension(token): Asker,
+    Extension(trace): Extension<Trace>,
     Path(text): Path<String>,
     body: Body,
 ) -> Answer {
@@ -116,7 +118,8 @@ async fn complete(
     let id = id(&text)?;
     let body = read(body, MAX_BODY_BYTES).await?;
     let fields = Fields::read(if body.is_empty() { b"{}" } else { &body }, &[])?;
-    let done = complete::complete(media, http.pool(), &token.tenants, id, fields.trace_id()?).await;
+    let trace_id = trace.or_own(fields.trace_id()?);
+    let done = complete::complete(media, http.pool(), &token.tenants, id, trace_id).await;
     match &done {
         Ok(_) => http.metrics().media.completed(),
         Err(Fault::Differs { .. }) => http.metrics().media.refused(),

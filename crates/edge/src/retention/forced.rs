@@ -8,6 +8,7 @@ use serde::Serialize;
 use tokio_postgres::Transaction;
 use uuid::Uuid;
 
+use super::forced_notice::{self, Gone};
 use super::ledger::{Place, Stream, give_up, lock};
 use super::report::{Fate, Job};
 use super::{Disk, Error, Turn, bytes, count};
@@ -42,13 +43,13 @@ impl Class {
         }
     }
 
-    /// Its priorities in the outbox, both ends included.
+    /// Its priorities in the outbox, both ends included. Notices of what was dropped are above all classes: nothing drops them.
     fn priorities(self) -> (i32, i32) {
         let alarm = crate::outbox::priority(event::Class::Alarm);
         match self {
             Class::Telemetry => (i32::MIN, 0),
             Class::Event => (1, alarm - 1),
-            Class::Alarm => (alarm, i32::MAX),
+            Class::Alarm => (alarm, crate::outbox::NOTICE - 1),
         }
     }
 }
@@ -63,7 +64,7 @@ ORDER BY next_attempt_at, occurred_at LIMIT $5";
 const REMOVE: &str = "DELETE FROM sync_outbox WHERE id = ANY(ARRAY(
     SELECT id FROM sync_outbox WHERE id = ANY($1) AND status = 'pending' FOR UPDATE SKIP LOCKED))
 RETURNING id, stream, epoch, seq, coalesce(occurred_at, created_at), octet_length(payload_json::text)::int8,
-    occurred_at";
+    occurred_at, tenant_id, event_type";
 
 const READINGS: &str =
     "DELETE FROM telemetry_raw t USING unnest($1::uuid[], $2::timestamptz[]) AS u (id, at)
@@ -198,7 +199,7 @@ impl Turn<'_> {
         let removed = transaction.query(REMOVE, &[&ids]).await?;
         let mut places: BTreeMap<Stream, Vec<Place>> = BTreeMap::new();
         let (mut events, mut times) = (Vec::new(), Vec::new());
-        let (mut unplaced, mut range) = (0, None::<(Timestamp, Timestamp)>);
+        let (mut unplaced, mut range) = (Vec::new(), None::<(Timestamp, Timestamp)>);
         for row in &removed {
             let (id, at): (Uuid, Timestamp) = (row.try_get(0)?, row.try_get(4)?);
             range = Some(range.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
@@ -213,7 +214,12 @@ impl Turn<'_> {
                     let place = Place { seq: count(seq), event_id: id, at };
                     places.entry(stream).or_default().push(place);
                 }
-                _ => unplaced += 1,
+                _ => unplaced.push(Gone {
+                    id,
+                    tenant: row.try_get(7)?,
+                    event_type: row.try_get(8)?,
+                    at,
+                }),
             }
         }
         batch.rows = removed.len() as u64;
@@ -226,7 +232,9 @@ impl Turn<'_> {
             }
         }
         batch.bytes += bytes::RAW_ROW * transaction.execute(READINGS, &[&events, &times]).await?;
-        note(&transaction, drop.class, &batch, unplaced, range).await?;
+        let told = forced_notice::tell(&transaction, &unplaced, REASON).await?;
+        batch.bytes = batch.bytes.saturating_sub(told);
+        note(&transaction, drop.class, &batch, unplaced.len(), range).await?;
         if watch.is_some_and(|watch| !watch("forced.written")) {
             return Err(Error::Ended("forced.written"));
         }
@@ -267,10 +275,11 @@ async fn note(
     transaction: &Transaction<'_>,
     class: Class,
     batch: &Batch,
-    unplaced: i64,
+    unplaced: usize,
     range: Option<(Timestamp, Timestamp)>,
 ) -> Result<(), Error> {
     let (rows, bytes) = (batch.rows.cast_signed(), batch.bytes.cast_signed());
+    let unplaced = i64::try_from(unplaced).unwrap_or(i64::MAX);
     let (first, last) = (range.map(|range| range.0), range.map(|range| range.1));
     transaction.execute(LOG, &[&class.as_str(), &rows, &unplaced, &bytes, &first, &last]).await?;
     Ok(())

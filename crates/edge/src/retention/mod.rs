@@ -1,8 +1,9 @@
 //! Keeps the site's disks within bounds: what has expired goes, and what must go before it was delivered is declared.
 //!
 //! Promises: work that is under way in the outbox is never touched; what has not reached the cloud stays whatever its age,
-//! until the disk limit forces a drop, and then every sequence has its tombstone in the transaction that removes it; a kill
-//! anywhere leaves nothing undeclared and nothing that the next turn does not finish. One replica works at a time.
+//! until the disk limit forces a drop, and then every sequence has its tombstone, and every event without one is told of by an
+//! alarm, in the transaction that removes it; a kill anywhere leaves nothing undeclared and nothing that the next turn does not
+//! finish. One replica works at a time.
 //! docs/spec/retention.md is the contract.
 //!
 //! It must not know how events and images reach the cloud, only what `sync_outbox` and `media_objects` say of them. A failure of the database ends the turn and the next one
@@ -13,6 +14,7 @@ pub mod bytes;
 mod disk;
 mod forced;
 mod forced_media;
+mod forced_notice;
 mod ledger;
 pub mod lifecycle;
 mod media;
@@ -67,6 +69,9 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+    /// A notice of what was dropped that this binary did not write.
+    #[error("a notice of dropped events of tenant {0} cannot be read")]
+    Notice(uuid::Uuid),
     /// The file system of `retention.disk_path` cannot be asked.
     #[error("edge.retention.disk_path: {0}")]
     Disk(std::io::Error),

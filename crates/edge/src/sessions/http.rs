@@ -15,6 +15,7 @@ use super::{Fault, ask, create, finish, look};
 use crate::config::Role;
 use crate::http::access::{Answer, Asker, may_look, may_see, may_write, read, unavailable};
 use crate::http::fields::to_microsecond;
+use crate::http::trace::Trace;
 use crate::http::{Http, Service};
 
 /// The largest body: some ids and numbers, with room.
@@ -84,11 +85,13 @@ fn now() -> Timestamp {
 async fn create(
     State(http): State<Http>,
     Extension(token): Asker,
+    Extension(trace): Extension<Trace>,
     headers: HeaderMap,
     body: Body,
 ) -> Answer {
     may_write(&token)?;
-    let new = ask::new_session(&headers, &read(body, MAX_BODY_BYTES).await?, now())?;
+    let mut new = ask::new_session(&headers, &read(body, MAX_BODY_BYTES).await?, now())?;
+    new.trace_id = trace.or_own(new.trace_id);
     may_see(&token, Some(new.tenant_id))?;
     let (session, made) = create::create(http.pool(), &new).await.map_err(refused)?;
     let status = if made { StatusCode::CREATED } else { StatusCode::OK };
@@ -123,12 +126,14 @@ async fn show(
 async fn finalize(
     State(http): State<Http>,
     Extension(token): Asker,
+    Extension(trace): Extension<Trace>,
     Path(text): Path<String>,
     body: Body,
 ) -> Answer {
     may_write(&token)?;
     let id = id(&text)?;
-    let what = ask::finalize(&read(body, MAX_BODY_BYTES).await?)?;
+    let mut what = ask::finalize(&read(body, MAX_BODY_BYTES).await?)?;
+    what.trace_id = trace.or_own(what.trace_id);
     let done = finish::finalize(http.pool(), &token.tenants, id, &what, now()).await;
     Ok(Json(done.map_err(refused)?).into_response())
 }
@@ -137,12 +142,14 @@ async fn finalize(
 async fn cancel(
     State(http): State<Http>,
     Extension(token): Asker,
+    Extension(trace): Extension<Trace>,
     Path(text): Path<String>,
     body: Body,
 ) -> Answer {
     may_write(&token)?;
     let id = id(&text)?;
-    let what = ask::cancel(&read(body, MAX_BODY_BYTES).await?)?;
+    let mut what = ask::cancel(&read(body, MAX_BODY_BYTES).await?)?;
+    what.trace_id = trace.or_own(what.trace_id);
     let done = finish::cancel(http.pool(), &token.tenants, id, &what, now()).await;
     Ok(Json(done.map_err(refused)?).into_response())
 }

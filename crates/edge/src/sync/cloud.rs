@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use api::trace::{TRACEPARENT, Traceparent};
 use jiff::Timestamp;
-use rand::RngExt as _;
 use reqwest::header::{CONTENT_ENCODING, CONTENT_TYPE, HeaderMap, HeaderValue, RETRY_AFTER};
 use reqwest::{Client, Response, StatusCode, Url};
 use serde::{Deserialize, Serialize};
@@ -158,29 +158,6 @@ impl Answer {
     }
 }
 
-/// One request's place in a trace.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Trace {
-    trace: u128,
-    span: u64,
-}
-
-impl Trace {
-    pub(super) fn mint() -> Trace {
-        let mut rng = rand::rng();
-        // All zero means none.
-        Trace { trace: rng.random::<u128>().max(1), span: rng.random::<u64>().max(1) }
-    }
-
-    pub(super) fn trace_id(self) -> String {
-        format!("{:032x}", self.trace)
-    }
-
-    fn parent(self) -> String {
-        format!("00-{:032x}-{:016x}-01", self.trace, self.span)
-    }
-}
-
 /// A client for the cloud.
 #[derive(Debug)]
 pub(super) struct Cloud {
@@ -232,13 +209,13 @@ impl Cloud {
     }
 
     /// Posts one batch.
-    pub(super) async fn post(&self, body: &Body<'_>, trace: Trace) -> Answer {
+    pub(super) async fn post(&self, body: &Body<'_>, trace: Traceparent) -> Answer {
         // The ids are those that the cloud is told, so that its spans hang below this one.
         let span = tracing::info_span!(
             "sync_batch",
             trace_id = trace.trace_id(),
-            span_id = format!("{:016x}", trace.span),
-            sampled = true,
+            span_id = trace.span_id(),
+            sampled = trace.is_sampled(),
             batch_id = body.batch_id,
             messages = body.rows.len(),
         );
@@ -263,7 +240,7 @@ impl Cloud {
         Ok((response.status(), read(&mut response).await?))
     }
 
-    async fn send(&self, body: &Body<'_>, trace: Trace) -> Answer {
+    async fn send(&self, body: &Body<'_>, trace: Traceparent) -> Answer {
         let Some(bytes) = compressed(body).await else {
             return Answer::down("unreachable", "the request's body could not be made");
         };
@@ -276,7 +253,7 @@ impl Cloud {
             .header(reqwest::header::AUTHORIZATION, authorization)
             .header(CONTENT_TYPE, "application/json")
             .header(CONTENT_ENCODING, "zstd")
-            .header("traceparent", trace.parent())
+            .header(TRACEPARENT, trace.to_string())
             .body(bytes);
         match request.send().await {
             Ok(response) => judge(response, body).await,
@@ -403,14 +380,5 @@ mod tests {
             let headers = HeaderMap::from_iter([(RETRY_AFTER, HeaderValue::from_static(text))]);
             assert_eq!(retry_after(&headers, now), seconds.map(Duration::from_secs), "{text}");
         }
-    }
-
-    #[test]
-    fn a_trace_keeps_the_standards_form() {
-        let trace = Trace::mint();
-        let parent = trace.parent();
-        let parts: Vec<usize> = parent.split('-').map(str::len).collect();
-        assert_eq!(parts, [2, 32, 16, 2]);
-        assert!(parent.contains(&trace.trace_id()));
     }
 }

@@ -4,11 +4,12 @@
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use api::trace::Traceparent;
 use jiff::Timestamp;
 use tokio::sync::OnceCell;
 use uuid::Uuid;
 
-use super::cloud::{Answer, Body, Cloud, Trace};
+use super::cloud::{Answer, Body, Cloud};
 use super::link::{Leave, Link};
 use super::store::Store;
 use crate::metrics::Metrics;
@@ -27,7 +28,7 @@ pub(super) struct Line {
 /// What became of a request.
 pub(super) enum Met {
     /// The cloud spoke about the events. With the trace, and the time of the answer.
-    Answer(Answer, Trace, Timestamp),
+    Answer(Answer, Traceparent, Timestamp),
     /// The link is down; nothing is known of the events.
     Down(Down),
 }
@@ -86,7 +87,7 @@ impl Line {
         if let Leave::Wait(pause) = leave {
             return Met::Down(Down { why: "the link is paused".to_owned(), pause });
         }
-        let (trace, began) = (Trace::mint(), Instant::now());
+        let (trace, began) = (Traceparent::mint(), Instant::now());
         let answer = self.cloud.post(body, trace).await;
         let answered_at = Timestamp::now();
         self.metrics.sync.answer(answer.label(), began.elapsed());

@@ -17,6 +17,7 @@ use super::ask::{self, Format};
 use super::{csv, gaps, query, readings, series};
 use crate::config::Role;
 use crate::http::access::{Answer, Asker, may_look, read, unavailable};
+use crate::http::trace::Trace;
 use crate::http::{Http, Service};
 use crate::ingress::check::READINGS_ROUTE;
 
@@ -115,9 +116,14 @@ async fn list(
 }
 
 /// Takes readings in.
-async fn take(State(http): State<Http>, Extension(token): Asker, body: Body) -> Answer {
+async fn take(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    Extension(trace): Extension<Trace>,
+    body: Body,
+) -> Answer {
     may_write(&token)?;
-    let checked = readings::read(&token, &read(body, readings::MAX_BODY_BYTES).await?)?;
+    let checked = readings::read(&token, &read(body, readings::MAX_BODY_BYTES).await?, trace)?;
     let committed = http.writer().commit(&checked).await.map_err(|error| {
         tracing::warn!(%error, "readings could not be stored");
         let message = "the edge cannot store anything at the moment; nothing was taken";

@@ -7,8 +7,10 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::ask::tenant;
+use crate::http::trace::Trace;
 use crate::ingress::Checked;
 use crate::ingress::check::check_reading;
+use crate::ingress::notice::trace_id;
 
 /// The largest body.
 pub(super) const MAX_BODY_BYTES: usize = 1 << 20;
@@ -28,7 +30,9 @@ struct Named {
 }
 
 /// Reads a body; one reading that breaks a rule refuses it whole, and the refusal names the reading and the field.
-pub(super) fn read(token: &Token, body: &[u8]) -> Result<Vec<Checked>, Refused> {
+/// One that names no trace gets the request's.
+pub(super) fn read(token: &Token, body: &[u8], trace: Trace) -> Result<Vec<Checked>, Refused> {
+    let trace = trace.id();
     let body: Body<'_> = serde_json::from_slice(body).map_err(|error| {
         // The library's words name the field; a value in them is the sender's own.
         Refused::malformed(Some("readings"), format!("the body cannot be read: {error}"))
@@ -44,8 +48,11 @@ pub(super) fn read(token: &Token, body: &[u8]) -> Result<Vec<Checked>, Refused> 
             let field = format!("readings[{index}].tenant_id");
             refused.about(Some(field))
         })?;
-        check_reading(raw.get(), tenant).map_err(|invalid| {
+        check_reading(raw.get(), tenant, &trace).map_err(|invalid| {
             let field = format!("readings[{index}].{}", invalid.field);
+            // Without a trace of its own the reading is in the request's, and the span names that.
+            let trace_id = trace_id(raw.get().as_bytes());
+            tracing::info!(field, trace_id, "a reading is refused");
             Refused::malformed(Some(&field), invalid.to_string())
         })
     });

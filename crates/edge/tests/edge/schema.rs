@@ -7,7 +7,7 @@ use crate::site::{Site, TABLES};
 const PAGE: &str = include_str!("../../../../docs/spec/edge-tables.md");
 
 /// The documented columns of the site's tables.
-const CONTRACT: [(&str, &str); 5] = [
+const CONTRACT: [(&str, &str); 8] = [
     (
         "telemetry_raw",
         "id tenant_id farm_id barn_id device_id occurred_at metric_type metric_value unit \
@@ -19,6 +19,21 @@ const CONTRACT: [(&str, &str); 5] = [
          min_value max_value count",
     ),
     ("ingress_dedupe", "tenant_id event_id first_seen_at"),
+    (
+        "weight_sessions",
+        "id tenant_id farm_id barn_id device_id batch_id status start_at end_at initial_weight_kg \
+         final_weight_kg",
+    ),
+    (
+        "media_objects",
+        "id tenant_id farm_id barn_id device_id session_id bucket object_key etag mime_type \
+         size_bytes captured_at created_at",
+    ),
+    (
+        "inference_results",
+        "id tenant_id farm_id barn_id device_id session_id media_id predicted_weight_kg \
+         predicted_size confidence model_version occurred_at",
+    ),
     (
         "sync_outbox",
         "id tenant_id farm_id barn_id device_id session_id event_type occurred_at trace_id \
@@ -58,6 +73,12 @@ async fn every_documented_column_and_index_is_there() {
         ("telemetry_agg", "(tenant_id, device_id, \"window\", bucket_start_at DESC"),
         ("ingress_dedupe", "(tenant_id, event_id)"),
         ("ingress_dedupe", "(first_seen_at)"),
+        ("weight_sessions", "(tenant_id, device_id, start_at DESC)"),
+        ("weight_sessions", "(tenant_id, status, start_at DESC)"),
+        ("media_objects", "(tenant_id, session_id)"),
+        ("media_objects", "(tenant_id, device_id, captured_at DESC)"),
+        ("inference_results", "(tenant_id, session_id)"),
+        ("inference_results", "(tenant_id, device_id, occurred_at DESC)"),
         ("sync_outbox", "(id)"),
         ("sync_outbox", "(next_attempt_at, occurred_at)"),
         ("sync_outbox", "(tenant_id, occurred_at DESC)"),

@@ -24,9 +24,18 @@ impl Asker {
         Asker { base: format!("http://{}", edge.http()), token: token.expose().to_owned() }
     }
 
+    /// A request with the token.
+    pub(crate) fn request(&self, method: Method, path: &str) -> reqwest::RequestBuilder {
+        http().request(method, format!("{}{path}", self.base)).bearer_auth(&self.token)
+    }
+
+    /// The token's text.
+    pub(crate) fn token(&self) -> &str {
+        &self.token
+    }
+
     async fn ask(&self, method: Method, path: &str, body: Value) -> (StatusCode, Value) {
-        let mut request = http().request(method, format!("{}{path}", self.base));
-        request = request.bearer_auth(&self.token);
+        let mut request = self.request(method, path);
         if !body.is_null() {
             request = request.json(&body);
         }
@@ -44,6 +53,7 @@ impl Asker {
 }
 
 const REDRIVE: &str = "/api/v1/sync/redrive";
+const GIVE_UP: &str = "/api/v1/sync/give-up";
 const UNCLAIM: &str = "/api/v1/sync/unclaim-stuck";
 const OUTBOX: &str = "/api/v1/sync/outbox";
 const STATS: &str = "/api/v1/sync/stats";
@@ -119,7 +129,11 @@ async fn a_role_does_what_it_may_and_a_tenant_sees_its_own() {
         assert_eq!(forwarder.get(path).await.0, StatusCode::FORBIDDEN, "{path}");
     }
     for asker in [&viewer, &forwarder] {
-        for (path, body) in [(REDRIVE, json!({"all": true})), (UNCLAIM, json!({}))] {
+        for (path, body) in [
+            (REDRIVE, json!({"all": true})),
+            (GIVE_UP, json!({"all": true, "because": "it is late"})),
+            (UNCLAIM, json!({})),
+        ] {
             let (status, answer) = asker.post(path, body).await;
             assert_eq!(status, StatusCode::FORBIDDEN, "{path}");
             assert_eq!(answer["error"]["code"], "forbidden");
@@ -312,5 +326,85 @@ async fn only_expired_leases_are_freed_and_pages_follow_each_other() {
     assert_eq!((seen.len(), &seen), (10, &once));
     let (_, none) = operator.get(&format!("{OUTBOX}?stream=barn-9")).await;
     assert_eq!(none, json!({"rows": [], "next": null}));
+    edge.stop().await;
+}
+
+/// How many rows of a tenant are in a state.
+async fn count(site: &Site, node: &Sender, state: &str) -> i64 {
+    let text = format!(
+        "SELECT count(*) FROM sync_outbox WHERE status = '{state}' AND tenant_id = '{}'",
+        node.tenant
+    );
+    site.number(&text).await
+}
+
+#[tokio::test]
+async fn a_dead_letter_is_given_up_with_a_reason_and_comes_back_only_by_its_id() {
+    let site = Site::new("admin_give_up").await;
+    let (ours, theirs) = (site.enroll("barn-1").await, site.enroll("barn-2").await);
+    for node in [&ours, &theirs] {
+        site.ingest(&[node.batch(&node.readings(1..=6), &[])]).await;
+        bury(&site, node, "invalid").await;
+    }
+    let client = site.client().await;
+    for (state, seq) in [("pending", 5i64), ("acked", 6)] {
+        let text = "UPDATE sync_outbox SET status = $1, failed_at = NULL, dlq_reason = NULL WHERE seq = $2";
+        client.execute(text, &[&state, &seq]).await.unwrap();
+    }
+    let edge = start(&config(site.database.url(), &[])).await;
+    let operator = Asker::new(&site, &edge, Role::Operator, Tenants::Only(vec![ours.tenant])).await;
+
+    for (wrong, field) in [
+        (json!({"all": true}), "because"),
+        (json!({"all": true, "because": " "}), "because"),
+        (json!({"because": "a test rig"}), "reason"),
+    ] {
+        let (status, answer) = operator.post(GIVE_UP, wrong).await;
+        assert_eq!(status, StatusCode::BAD_REQUEST, "{answer}");
+        assert!(answer["error"]["message"].as_str().unwrap().contains(field), "{answer}");
+    }
+    let foreign = json!({"tenant_id": theirs.tenant, "because": "not mine"});
+    assert_eq!(operator.post(GIVE_UP, foreign).await.0, StatusCode::FORBIDDEN);
+    let (_, would) = operator
+        .post(GIVE_UP, json!({"all": true, "because": "a test rig", "dry_run": true, "limit": 3}))
+        .await;
+    assert_eq!((&would["rows"], &would["left"]), (&json!(3), &json!(1)), "{would}");
+    assert_eq!(count(&site, &ours, "dlq").await, 4, "to look changes nothing");
+
+    // Every row by its id: those that wait, are acked, or are another tenant's stay as they are.
+    let all = client.query("SELECT id::text FROM sync_outbox", &[]).await.unwrap();
+    let ids: Vec<String> = all.iter().map(|row| row.get(0)).collect();
+    let (_, done) = operator.post(GIVE_UP, json!({"ids": ids, "because": "a test rig"})).await;
+    assert_eq!((&done["rows"], &done["by_reason"]), (&json!(4), &json!({"invalid": 4})), "{done}");
+    for (state, rows) in [("failed", 4), ("pending", 1), ("acked", 1), ("dlq", 0)] {
+        assert_eq!(count(&site, &ours, state).await, rows, "{state}");
+    }
+    assert_eq!(count(&site, &theirs, "dlq").await, 4);
+    let audit =
+        "SELECT concat_ws(' ', action, via, rows, because, left(actor, 10)) FROM sync_audit";
+    assert_eq!(site.text(audit).await, "give_up http 4 a test rig token anna");
+    let (_, groups) = operator.get("/api/v1/sync/dead-letters").await;
+    assert_eq!(groups, json!({"groups": []}), "it is no dead letter any more");
+
+    // Final for everybody who does not name it.
+    let (_, none) = operator.post(REDRIVE, json!({"reason": "invalid"})).await;
+    assert_eq!(none["rows"], 0);
+    let (_, page) = operator.get(&format!("{OUTBOX}?status=failed")).await;
+    let id = page["rows"][0]["id"].as_str().unwrap();
+    let (_, back) = operator.post(REDRIVE, json!({"ids": [id]})).await;
+    assert_eq!(back["rows"], 1, "{back}");
+    let (_, shown) = operator.get(&format!("{OUTBOX}/{id}")).await;
+    assert_eq!((&shown["status"], &shown["failed_at"]), (&json!("pending"), &Value::Null));
+    let history: Vec<_> = shown["history"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|one| (&one["action"], &one["status"]))
+        .collect();
+    assert_eq!(
+        history,
+        [(&json!("redrive"), &json!("failed")), (&json!("give_up"), &json!("dlq"))]
+    );
+    assert_eq!(shown["history"][1]["because"], "a test rig");
     edge.stop().await;
 }

@@ -1,16 +1,14 @@
 //! What each answer of the cloud does to the rows and to the link: the table of
 //! docs/spec/sync-forwarder.md, line by line.
 
-use std::io::Write;
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 
 use edge::sync::Forwarder;
 use serde_json::{Value, json};
 use testkit::eventually;
 use tokio::sync::watch;
-use tracing_subscriber::filter::dynamic_filter_fn;
-use tracing_subscriber::prelude::*;
 
+use crate::heard::Heard;
 use crate::site::{LONG, Sender, Site};
 use crate::sync::all_are;
 use crate::sync_cloud::{Request, Say, TOKEN, TestCloud, forward, sync_config};
@@ -222,32 +220,10 @@ async fn a_row_that_makes_no_envelope_is_a_dead_letter() {
     assert_eq!(site.text(dead).await, "unreadable_row: event_type breaks its grammar");
 }
 
-/// What a subscriber wrote.
-#[derive(Clone, Default)]
-struct Lines(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Lines {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().unwrap().extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 // On one thread, so that the subscriber hears everything.
 #[tokio::test]
 async fn the_token_and_payloads_are_in_no_log_row_or_metric() {
-    let lines = Lines::default();
-    let writer = lines.clone();
-    // For the whole process, because a thread's own subscriber misses callsites that other tests meet
-    // first; it hears this thread alone.
-    let here = std::thread::current().id();
-    let hear = dynamic_filter_fn(move |_, _| std::thread::current().id() == here);
-    let layer = tracing_subscriber::fmt::layer().with_writer(move || writer.clone());
-    tracing_subscriber::registry().with(layer.with_filter(hear)).init();
+    let heard = Heard::here();
     let (site, node, _ids) = site_with("sync_canary", 3).await;
     let mut canary = node.reading();
     canary["payload"]["note"] = json!("canary-payload");
@@ -267,7 +243,7 @@ async fn the_token_and_payloads_are_in_no_log_row_or_metric() {
     all_are(&site, "acked").await;
     let shown = format!("{forwarder:?} {config:?} {}", metrics.render());
     forwarder.stop().await;
-    let log = String::from_utf8(lines.0.lock().unwrap().clone()).unwrap();
+    let log = heard.text();
     assert!(log.contains("the cloud is not reached") && log.contains("the cloud is back"));
     let state = "SELECT coalesce(string_agg(s::text, ' '), '') FROM sync_state s";
     for text in [&log, &shown, &site.text(state).await] {

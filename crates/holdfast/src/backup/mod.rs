@@ -42,7 +42,8 @@ pub(crate) enum Command {
     /// Hash every file again and read the dump's table of contents.
     #[command(after_help = "Examples:
   holdfast backup verify --from /srv/backups
-  holdfast backup verify --from /srv/backups edge-20260201T100000Z-1f3a")]
+  holdfast backup verify --from /srv/backups edge-20260201T100000Z-1f3a
+  holdfast backup verify --from /srv/backups --json | jq .backup")]
     Verify(restore::VerifyArgs),
     /// Put a backup into an empty database.
     #[command(after_help = "Examples:

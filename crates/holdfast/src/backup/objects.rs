@@ -284,7 +284,7 @@ async fn held(copies: Copies<'_>, line: &Line) -> anyhow::Result<Option<(u64, St
 }
 
 /// What was put back into a site's store.
-#[derive(Debug, Default)]
+#[derive(Debug, Default, Serialize)]
 pub(super) struct PutBack {
     pub(super) put: u64,
     pub(super) there: u64,

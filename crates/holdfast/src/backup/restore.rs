@@ -10,7 +10,7 @@ use super::Role;
 use super::manifest::Manifest;
 use super::place::{Fetched, Place};
 use super::{objects, tools};
-use crate::output::say;
+use crate::output::{say, say_json};
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct VerifyArgs {
@@ -22,6 +22,9 @@ pub(crate) struct VerifyArgs {
     /// The configuration; for s3 its backup section is read. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
+    /// JSON instead of a sentence.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -52,6 +55,9 @@ pub(crate) struct RestoreArgs {
     /// The configuration; [edge] says where the object store is, backup what s3 is. The environment wins over it.
     #[arg(long, env = "HOLDFAST_CONFIG")]
     config: Option<PathBuf>,
+    /// JSON instead of sentences.
+    #[arg(long)]
+    json: bool,
 }
 
 /// Runs `verify`.
@@ -59,6 +65,14 @@ pub(super) async fn run_verify(args: VerifyArgs) -> anyhow::Result<()> {
     let place = Place::existing(&args.from, args.config.as_deref())?;
     let backup = place.find(args.id.as_deref(), None).await?;
     let entries = verify(&backup).await?;
+    if args.json {
+        return say_json(&serde_json::json!({
+            "backup": backup.manifest.id,
+            "files": backup.manifest.files.len(),
+            "objects_copied": backup.manifest.objects.copied,
+            "entries": entries,
+        }));
+    }
     say(&format!(
         "{}: {} files and {} copied objects with the right hashes, {entries} entries in the dump.\n",
         backup.manifest.id,
@@ -122,17 +136,34 @@ pub(super) async fn run_restore(args: RestoreArgs) -> anyhow::Result<()> {
     );
     let rows: i64 = manifest.tables.values().sum();
     let next = match manifest.role {
-        Role::Edge => "Start the edge on it, then run: holdfast verify --repair\n",
-        Role::Cloud => "Start the cloud on it, then run at each site: holdfast verify --repair\n",
+        Role::Edge => "Start the edge on it, then run: holdfast verify --repair",
+        Role::Cloud => "Start the cloud on it, then run at each site: holdfast verify --repair",
     };
-    say(&format!(
-        "{} is restored: {} tables, {rows} rows, the ledger as it was. {next}",
-        manifest.id,
-        manifest.tables.len()
-    ))?;
-    let Some(bucket) = store else { return Ok(()) };
-    let done = objects::put_back(&backup, &bucket).await?;
-    say(&format!("{} objects are put back, {} were there.\n", done.put, done.there))?;
+    if !args.json {
+        say(&format!(
+            "{} is restored: {} tables, {rows} rows, the ledger as it was. {next}\n",
+            manifest.id,
+            manifest.tables.len()
+        ))?;
+    }
+    let done = match store {
+        Some(bucket) => Some(objects::put_back(&backup, &bucket).await?),
+        None => None,
+    };
+    if args.json {
+        say_json(&serde_json::json!({
+            "backup": manifest.id,
+            "role": manifest.role,
+            "tables": manifest.tables.len(),
+            "rows": rows,
+            "objects": done,
+            "next": next,
+        }))?;
+    }
+    let Some(done) = done else { return Ok(()) };
+    if !args.json {
+        say(&format!("{} objects are put back, {} were there.\n", done.put, done.there))?;
+    }
     anyhow::ensure!(
         done.others.is_empty(),
         "the store has another object under {} keys, which were left alone: {}",

@@ -101,7 +101,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
             "all",
             "configuration",
             format!("{error:#}"),
-            "mend the file, or name another one with --config",
+            "name a file that can be read with --config, or the folder of an `up` with --data",
         )],
     };
     let count = |state| checks.iter().filter(|check| check.state == state).count();

@@ -111,6 +111,6 @@ fn written(arg: &Arg) -> String {
 }
 
 /// Text that stays in its cell of a table.
-fn cell(text: &str) -> String {
+pub(super) fn cell(text: &str) -> String {
     text.replace('|', "\\|").replace('\n', " ")
 }

@@ -1,9 +1,13 @@
-//! `holdfast completions` and `holdfast manual`: what the command line says of itself, for shells, for `man`, and as a page.
+//! `holdfast completions` and `holdfast manual`: what the command line says of itself, for shells, for `man`, and as a page; and the roles'
+//! HTTP APIs as a page.
 //!
-//! Everything is made from the same definitions as `--help`, so it cannot say anything else. A test keeps
-//! `docs/reference/cli.md` equal to what the binary prints.
+//! Everything is made from the same definitions as `--help` and as the roles' OpenAPI documents, so it cannot say anything else. Tests keep
+//! `docs/reference/cli.md` and `docs/reference/api.md` equal to what the binary prints.
 
+mod api;
 mod markdown;
+#[cfg(test)]
+mod promises;
 
 use std::path::{Path, PathBuf};
 
@@ -32,7 +36,8 @@ pub(crate) struct CompletionsArgs {
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Examples:
   holdfast manual --out /usr/local/share/man/man1
-  holdfast manual --markdown > docs/reference/cli.md")]
+  holdfast manual --markdown > docs/reference/cli.md
+  holdfast manual --api > docs/reference/api.md")]
 #[command(group = clap::ArgGroup::new("form").required(true))]
 pub(crate) struct ManualArgs {
     /// Write a man page for every command into this folder.
@@ -41,6 +46,9 @@ pub(crate) struct ManualArgs {
     /// Print every command as one Markdown page.
     #[arg(long, group = "form")]
     markdown: bool,
+    /// Print every route of every role's HTTP API as one Markdown page.
+    #[arg(long, group = "form")]
+    api: bool,
 }
 
 /// Prints what a shell needs.
@@ -52,6 +60,9 @@ pub(crate) fn completions(args: &CompletionsArgs, mut program: Command) -> anyho
 
 /// Writes the pages.
 pub(crate) fn run(args: &ManualArgs, mut program: Command) -> anyhow::Result<()> {
+    if args.api {
+        return say(&api::page());
+    }
     program.build();
     let Some(folder) = &args.out else {
         return say(&markdown::page(&program));

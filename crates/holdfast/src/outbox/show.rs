@@ -68,7 +68,10 @@ pub(super) fn detail(detail: &Detail) -> String {
         let mut rows = table::new(&headings, &[4]);
         for one in &detail.history {
             let why = one.dlq_reason.as_ref().or(one.claimed_by.as_ref());
-            let message = one.last_error_message.as_deref().map(clip).unwrap_or_default();
+            let message = match &one.because {
+                Some(because) => format!("(given up: {because})"),
+                None => one.last_error_message.as_deref().map(clip).unwrap_or_default(),
+            };
             rows.add_row([
                 one.at.to_string(),
                 one.action.clone(),

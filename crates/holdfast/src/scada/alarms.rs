@@ -9,7 +9,7 @@ use clap::Subcommand;
 use jiff::Timestamp;
 
 use super::historian::{ConfigArg, load};
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::table;
 
 /// `holdfast scada alarms …`
@@ -21,13 +21,18 @@ pub(crate) enum Command {
   holdfast scada alarms list --plant PLANT01 --all --json")]
     List(ListArgs),
     /// Say that somebody has seen it.
-    #[command(after_help = "Example: holdfast scada alarms ack PLANT01.AREA02.UNIT_05.HIGH_TEMP")]
+    #[command(after_help = "Examples:
+  holdfast scada alarms ack PLANT01.AREA02.UNIT_05.HIGH_TEMP
+  holdfast scada alarms ack PLANT01.AREA02.UNIT_05.HIGH_TEMP --json | jq .state")]
     Ack(ActArgs),
     /// Not to hear of it for a time.
-    #[command(after_help = "Example:
+    #[command(after_help = "Examples:
   holdfast scada alarms shelve PLANT01.AREA02.UNIT_05.HIGH_TEMP --minutes 60 --reason 'sensor is being replaced'")]
     Shelve(ShelveArgs),
     /// To hear of it again.
+    #[command(after_help = "Examples:
+  holdfast scada alarms unshelve PLANT01.AREA02.UNIT_05.HIGH_TEMP
+  holdfast scada alarms list --all --json | jq '.[] | select(.shelved_until != null)'     what is shelved")]
     Unshelve(ActArgs),
 }
 
@@ -53,6 +58,9 @@ pub(crate) struct ListArgs {
 pub(crate) struct ActArgs {
     /// The alarm: PLANT.AREA.UNIT.TAG.
     alarm: Key,
+    /// The alarm as JSON, as `alarms list` has it, instead of a sentence.
+    #[arg(long)]
+    json: bool,
     #[command(flatten)]
     config: ConfigArg,
 }
@@ -102,6 +110,9 @@ async fn deed(args: ActArgs, deed: Deed) -> anyhow::Result<()> {
     let shown = Shown { key: Some(args.alarm.clone()), all: true, limit: 1, ..Shown::default() };
     let all = list(&client, &shown).await?;
     let alarm = all.first().context("the alarm is gone")?;
+    if args.json {
+        return say_json(alarm);
+    }
     say(&format!("{} is {}\n", args.alarm, state(alarm)))
 }
 

@@ -23,8 +23,8 @@ pub(crate) enum Command {
     Run(ConfigArg),
     /// Set stored offsets back, so that what follows is read again. What is stored already stays as it is.
     ///
-    /// A historian reads its offsets when it is given a partition: stop it before, and start it again afterwards. RabbitMQ keeps no
-    /// history; there is nothing to read again there.
+    /// It is refused while a historian of the group runs: its next batch would undo it. Stop all of them before, and start them again
+    /// afterwards. RabbitMQ keeps no history; there is nothing to read again there.
     #[command(after_help = "Examples:
   holdfast scada historian replay --topic scada.l2.alarms --from 2026-02-01T00:00:00Z
   holdfast scada historian replay --topic scada.l2.events --offset 0")]

@@ -8,7 +8,7 @@ use ::scada::inputs::{Mapping, Probe, Probed, make_certificate};
 use clap::Subcommand;
 use event::QualityCode;
 
-use crate::output::say;
+use crate::output::{say, say_json};
 use crate::table;
 
 /// How long a table stays before the next one.
@@ -50,6 +50,9 @@ pub(crate) struct CertificateArgs {
     /// How long it is valid.
     #[arg(long, default_value_t = 365, value_parser = clap::value_parser!(u32).range(1..=3_650))]
     days: u32,
+    /// JSON instead of sentences.
+    #[arg(long)]
+    json: bool,
 }
 
 #[derive(Debug, clap::Args)]
@@ -75,6 +78,13 @@ pub(super) async fn run(command: Command) -> anyhow::Result<()> {
 fn certificate(args: CertificateArgs) -> anyhow::Result<()> {
     let hosts: Vec<String> = ["localhost".to_owned()].into_iter().chain(args.host).collect();
     make_certificate(&args.out, &hosts, args.days)?;
+    if args.json {
+        let [own, trusted, rejected] =
+            ["own/cert.der", "trusted", "rejected"].map(|name| args.out.join(name));
+        return say_json(&serde_json::json!({
+            "pki_folder": args.out, "certificate": own, "trusted": trusted, "rejected": rejected
+        }));
+    }
     let folder = args.out.display();
     say(&format!(
         "{folder}/own/cert.der is ours: the server must trust it. Set pki_folder = \"{folder}\" and security in the mapping;\n\

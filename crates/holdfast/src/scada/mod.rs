@@ -10,6 +10,8 @@ mod line;
 mod producer;
 #[cfg(feature = "kafka")]
 mod topics;
+mod verify;
+pub(crate) mod whereabouts;
 
 use clap::Subcommand;
 
@@ -27,10 +29,12 @@ pub(crate) enum Command {
     #[command(subcommand)]
     Producer(producer::Command),
     /// Nodes and the historian in one process, without a broker.
-    #[command(
-        after_help = "Example: holdfast scada line --config scada.toml     with a [producer] and a [historian] section"
-    )]
+    #[command(after_help = "Examples:
+  holdfast scada line --config scada.toml     with a [producer] and a [historian] section
+  holdfast config check --config scada.toml   whether it can work, first")]
     Line(line::Args),
+    /// Whether the historian has what a node has sent: count and hash by the hour, and the ids that are missing. Exits with 1 when there are any.
+    Verify(verify::Args),
     /// Alarms at the historian: look, acknowledge, shelve.
     #[command(subcommand)]
     Alarms(alarms::Command),
@@ -58,6 +62,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
         Command::Historian(command) => Box::pin(historian::run(command)).await,
         Command::Producer(command) => Box::pin(producer::run(command)).await,
         Command::Line(args) => Box::pin(line::run(args)).await,
+        Command::Verify(args) => Box::pin(verify::run(args)).await,
         Command::Alarms(command) => Box::pin(alarms::run(command)).await,
         #[cfg(feature = "kafka")]
         Command::Topics(command) => Box::pin(topics::run(command)).await,

@@ -1,5 +1,6 @@
 //! `holdfast schedule …`: captured schedules: the worker, intake, and what became of captures.
 
+mod alive;
 mod compare;
 mod replay;
 mod run;
@@ -16,12 +17,18 @@ use tokio_postgres::Client;
 /// `holdfast schedule …`
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// The worker: complete sessions become versions, events and messages, and messages are delivered. No port is opened.
+    /// The worker: complete sessions become versions, events and messages, and messages are delivered. No port is opened; the log goes to standard output.
     #[command(after_help = "Examples:
   holdfast schedule run --config schedule.toml
   WORKER_POLL_SECONDS=1 holdfast schedule run --config schedule.toml
   holdfast schedule run --no-delivery              leave messages to a bot of yours")]
     Run(run::RunArgs),
+    /// Whether the worker on this machine goes on: exits with 0 if it does, for those who watch processes.
+    #[command(after_help = "Examples:
+  holdfast schedule alive --config schedule.toml
+  HOLDFAST_SCHEDULE_WORKER_HEARTBEAT_FILE=/tmp/alive holdfast schedule alive
+It looks at worker.heartbeat_file, which the worker touches after each look for work, and asks nobody else.")]
+    Alive(alive::Args),
     /// Intake: sessions and presigned uploads over HTTP.
     #[command(after_help = "Examples:
   holdfast schedule serve --config schedule.toml
@@ -88,6 +95,7 @@ pub(crate) struct DayArg {
 pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     match command {
         Command::Run(args) => Box::pin(run::run(args)).await,
+        Command::Alive(args) => alive::run(&args),
         Command::Serve(args) => Box::pin(run::serve(args)).await,
         Command::Submit(args) => Box::pin(submit::run(args)).await,
         Command::Show(args) => show::run(args).await,

@@ -73,9 +73,11 @@ pub(super) async fn serve(args: ServeArgs) -> anyhow::Result<()> {
     let stop = crate::shutdown::requested()?;
     ::schedule::migration::migrate(&config.database).await?;
     let intake = intake(&config)?;
-    let listener = Listener::bind(config.listen, config.tls.as_ref())
+    let metrics = Metrics::new(&config.database)?;
+    let listener = metrics
+        .counting(|| Listener::bind(config.listen, config.tls.as_ref()))
         .map_err(|error| anyhow::anyhow!("schedule.{error}"))?;
     tracing::info!(address = %listener.address(), "intake is served");
-    serve_intake(listener, intake, stop).await;
+    serve_intake(listener, intake, metrics, stop).await;
     Ok(())
 }

@@ -41,6 +41,8 @@ pub(crate) struct Feed {
     barn: Barn,
     waiting: std::collections::VecDeque<String>,
     tally: Tally,
+    /// Whether it was said that no node answers.
+    missed: bool,
 }
 
 impl Feed {
@@ -54,6 +56,7 @@ impl Feed {
             barn,
             waiting: Default::default(),
             tally: Tally::default(),
+            missed: false,
         }
     }
 
@@ -101,7 +104,17 @@ impl Feed {
     /// Sends what waits and takes the replies. A broken connection is dropped; what has no reply stays waiting.
     async fn hand_over(&mut self, connection: &mut Option<Connection>) {
         if connection.is_none() {
-            *connection = Connection::open(&self.socket).await.ok();
+            match Connection::open(&self.socket).await {
+                Ok(open) => {
+                    self.missed = false;
+                    *connection = Some(open);
+                }
+                Err(error) if !self.missed => {
+                    self.missed = true;
+                    tracing::warn!(socket = %self.socket.display(), %error, "no node answers there; readings wait for it");
+                }
+                Err(_) => {}
+            }
         }
         let Some(open) = connection else { return };
         if let Err(error) = self.exchange(open).await {

@@ -24,8 +24,8 @@ pub(crate) enum Command {
   holdfast sim farm --socket a.sock --socket b.sock --every 100ms --rounds 50")]
     Farm(FarmArgs),
     /// A model command for an edge: what the simulated scale's pictures weigh.
-    #[command(after_help = "Example, in edge.toml:
-  inference.command = [\"holdfast\", \"sim\", \"model\"]
+    #[command(after_help = "Examples:
+  inference.command = [\"holdfast\", \"sim\", \"model\"]      in edge.toml
 
 It reads one line of JSON from standard input, {\"image\": PATH, …}, and answers with one.")]
     Model,

@@ -13,6 +13,8 @@ use super::site::{Site, write_private};
 
 /// What the site of `up` is called on the page.
 const SITE: &str = "up";
+/// And its SCADA nodes, which are one process.
+const PLANT: &str = "plant";
 const OPERATOR: &str = "operator.token";
 const VIEWER: &str = "viewer.token";
 
@@ -69,7 +71,7 @@ impl Site {
         let text = format!(
             "[console]\ndatabase.url = {:?}\nhttp.listen = \"127.0.0.1:{}\"\nsites = [{:?}]\n\
              cloud.url = \"http://{}\"\ncloud.token_file = {:?}\n\
-             historian.url = \"http://{}\"\nhistorian.token_file = {:?}\n\
+             historian.url = \"http://{}\"\nhistorian.token_file = {:?}\nproducers = [{:?}]\n\
              schedule.url = \"http://{}\"\nschedule.token_file = {:?}\nup_control = {:?}\n",
             postgres.url(super::cloud::DATABASE),
             minted.port,
@@ -78,6 +80,8 @@ impl Site {
             by_cloud,
             plant.historian.listen,
             by_historian,
+            // On this machine its metrics want no token.
+            format!("{PLANT}=http://{}", plant.producer.listen),
             rota.listen,
             by_schedule,
             self.control_socket(),

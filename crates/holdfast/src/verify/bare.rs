@@ -32,6 +32,9 @@ pub(super) struct BareReport {
     pub(super) missing: Vec<Missing>,
     /// What is sent again, or would be.
     pub(super) resent: u64,
+    /// The tenants that have such events.
+    #[serde(skip)]
+    pub(super) tenants: Vec<TenantId>,
 }
 
 /// An event that the cloud lacks.
@@ -50,6 +53,7 @@ pub(super) async fn check(
     let Some(hours) = here.bare_hours(tenant).await? else { return Ok(None) };
     let mut report = BareReport::default();
     for (tenant, hours) in hours {
+        report.tenants.push(tenant);
         let names: Vec<i64> = hours.iter().map(|one| one.hour).collect();
         let (theirs, ttl) = there.hours(tenant, &names).await?;
         let since = remembered_since(ttl);

@@ -3,15 +3,20 @@
 use std::time::Duration;
 
 use cloud::copies::{self, HeldCopy};
+use cloud::dead_letters::audit::Actor;
 use cloud::ledger::bare;
+use cloud::ledger::stored::{self, StoredHour};
 use event::id::{EventId, MediaId, TenantId};
 use event::ledger::HourState;
+use serde_json::{Value, json};
 
 use super::tier::Tier;
 
 /// Hours, and ids, in one address: what the cloud takes in a parameter.
 const HOURS_AT_ONCE: usize = 200;
 const IDS_AT_ONCE: usize = 50;
+/// Hours of stores in one question.
+const STORED_AT_ONCE: usize = 24;
 
 impl Tier {
     /// The cloud's count and hash of some hours, and how long it remembers ids.
@@ -68,6 +73,63 @@ impl Tier {
             }
         }
         Ok(lacking)
+    }
+
+    /// What was accepted in the hours that ingestion remembers, at least `grace` ago, and what of it no store has. `None`: this cloud
+    /// is older than the question.
+    pub(super) async fn stored(
+        &self,
+        tenant: TenantId,
+        grace: Duration,
+    ) -> anyhow::Result<Option<Vec<StoredHour>>> {
+        let mut found = Vec::new();
+        match self {
+            Tier::Edge(_) => anyhow::bail!("only the cloud is asked what it stored"),
+            Tier::Cloud(pool, ttl) => {
+                for hour in super::stored::hours(*ttl) {
+                    found.extend(stored::unstored(pool, tenant, hour, grace).await?);
+                }
+            }
+            Tier::Http(remote) => {
+                let (_, ttl) = self.hours(tenant, &[0]).await?;
+                let hours: Vec<i64> = super::stored::hours(ttl).collect();
+                for part in hours.chunks(STORED_AT_ONCE) {
+                    let query = [
+                        ("tenant_id", tenant.to_string()),
+                        ("hours", joined(part)),
+                        ("grace_seconds", grace.as_secs().to_string()),
+                    ];
+                    let answer = remote.find("/api/v1/ledger/stored", &query).await?;
+                    let Some(mut answer) = answer else { return Ok(None) };
+                    let page: Vec<StoredHour> = serde_json::from_value(answer["hours"].take())?;
+                    found.extend(page);
+                }
+            }
+        }
+        Ok(Some(found))
+    }
+
+    /// Has the cloud publish events again when they come again.
+    pub(super) async fn ask_again(
+        &self,
+        tenant: TenantId,
+        events: &[EventId],
+        dry_run: bool,
+    ) -> anyhow::Result<()> {
+        for part in events.chunks(stored::MAX_ASKED) {
+            match self {
+                Tier::Edge(_) => anyhow::bail!("only the cloud publishes events"),
+                Tier::Cloud(pool, _) => {
+                    let actor = Actor::User(crate::user::this_user());
+                    stored::ask_again(pool, &actor, tenant, part, dry_run).await?;
+                }
+                Tier::Http(remote) => {
+                    let body = json!({"tenant_id": tenant, "ids": part, "dry_run": dry_run});
+                    let _: Value = remote.post("/api/v1/ledger/again", &body).await?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Whether the cloud copies objects, and what it has of some images. `None`: this cloud is older than the question.

@@ -1,6 +1,7 @@
 //! `holdfast verify`: whether node, edge and cloud hold the same, and bringing them together again.
 //!
-//! Streams by their sequences, events without one by hour and id, images by row and object, and by what the cloud has of them.
+//! Streams by their sequences, events without one by hour and id, what the cloud accepted by what its stores have, images by row and
+//! object, and by what the cloud has of them.
 //!
 //! The rules are `event::ledger`'s, the data the tiers'; this asks in the right order, waits while a repair takes effect, and
 //! prints. docs/spec/verify.md says what is compared and what can be repaired.
@@ -12,9 +13,10 @@ mod copies;
 mod media;
 mod remote;
 mod show;
+mod stored;
 pub(crate) mod tier;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use edge::media::sweep::{Matter, Named};
@@ -27,6 +29,7 @@ use console::verify::{Scope, StreamReport};
 use self::bare::BareReport;
 use self::copies::{CopyMatter, CopyReport};
 use self::media::MediaReport;
+use self::stored::StoredReport;
 use self::tier::{TierArgs, Tiers};
 use crate::output::say;
 
@@ -37,6 +40,7 @@ const MAX_ROUNDS: usize = 10;
 
 const NOT_BARE: &str =
     "events without a sequence were not compared: the edge is older than this command";
+const NOT_STORED: &str = "what the cloud accepted was not compared with its stores: the cloud is older than this command";
 const NOT_COPIES: &str =
     "images were not compared with the cloud: the edge or the cloud is older than this command";
 const NOT_MEDIA: &str =
@@ -68,6 +72,9 @@ pub(crate) struct Args {
     /// How long to wait for a repair to take effect, such as 60s or 5m.
     #[arg(long, default_value = "60s", value_parser = span)]
     wait: Duration,
+    /// How old an event that the cloud accepted must be before it has to be in a store, such as 10m.
+    #[arg(long, default_value = "10m", value_parser = span)]
+    grace: Duration,
     /// JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -81,6 +88,8 @@ struct Report {
     streams: Vec<StreamReport>,
     /// Events without a sequence; absent where only one node is looked at, or the cloud is not asked.
     bare: Option<BareReport>,
+    /// What the cloud accepted against its stores; absent likewise.
+    stored: Option<StoredReport>,
     /// Images of the site against those of the cloud; absent likewise.
     copies: Option<CopyReport>,
     /// Rows of images against objects; absent where only one node is looked at, the edge is asked over HTTP, or the site has no object store.
@@ -100,7 +109,7 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         false => check(&tiers, &scope).await?,
     };
     let mut notes: Vec<String> = tiers.note.iter().cloned().collect();
-    let (mut bare, mut copies, mut media) = (None, None, None);
+    let (mut bare, mut stored, mut copies, mut media) = (None, None, None, None);
     if args.node.is_none() {
         bare = bare::check(&tiers, args.tenant).await?;
         if let Some(found) = &mut bare
@@ -110,6 +119,18 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         }
         if bare.is_none() && tiers.cloud.is_some() {
             notes.push(NOT_BARE.to_owned());
+        }
+        let mut tenants: BTreeSet<TenantId> = args.tenant.into_iter().collect();
+        tenants.extend(streams.iter().map(|one| one.tenant_id));
+        tenants.extend(bare.iter().flat_map(|found| &found.tenants));
+        stored = stored::check(&tiers, tenants, args.grace).await?;
+        if let Some(found) = &mut stored
+            && args.repair
+        {
+            stored::repair(&tiers, found, args.dry_run).await?;
+        }
+        if stored.is_none() && tiers.cloud.is_some() {
+            notes.push(NOT_STORED.to_owned());
         }
         copies = copies::check(&tiers, args.tenant).await?;
         if let Some(found) = &mut copies
@@ -131,9 +152,10 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
     }
     let mut wrong = streams.iter().flat_map(StreamReport::wrong).map(|one| one.count()).sum();
     wrong += bare.as_ref().map_or(0, |found| found.missing.len() as u64);
+    wrong += stored.as_ref().map_or(0, |found| found.unstored);
     wrong += copies.as_ref().map_or(0, |found| found.findings.len() as u64);
     wrong += media.as_ref().map_or(0, |found| found.wrong().count() as u64);
-    let report = Report { streams, bare, copies, media, notes, wrong };
+    let report = Report { streams, bare, stored, copies, media, notes, wrong };
     match args.json {
         true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
         false => say(&show::report(&report, args.dry_run))?,
@@ -146,6 +168,7 @@ fn next_step(report: &Report, args: &Args) -> String {
     let mut open = report.streams.iter().flat_map(StreamReport::wrong);
     let closable = open.any(can_be_closed)
         || report.bare.as_ref().is_some_and(|found| !found.missing.is_empty())
+        || report.stored.as_ref().is_some_and(StoredReport::closable)
         || report.copies.as_ref().is_some_and(|found| {
             found.findings.iter().any(|one| one.matter == CopyMatter::Missing)
         })

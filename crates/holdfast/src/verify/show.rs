@@ -9,6 +9,7 @@ use super::Report;
 use super::bare::BareReport;
 use super::copies::{CopyMatter, CopyReport};
 use super::media::MediaReport;
+use super::stored::StoredReport;
 use crate::table;
 use console::verify::{Held, StreamReport};
 
@@ -25,6 +26,7 @@ pub(super) fn report(report: &Report, dry_run: bool) -> String {
         false => streams(report, dry_run),
     });
     text.push_str(&report.bare.as_ref().map_or_else(String::new, |found| bare(found, dry_run)));
+    text.push_str(&report.stored.as_ref().map_or_else(String::new, |found| stored(found, dry_run)));
     text.push_str(&report.copies.as_ref().map_or_else(String::new, |found| copies(found, dry_run)));
     text.push_str(&report.media.as_ref().map_or_else(String::new, media));
     text
@@ -47,6 +49,46 @@ fn bare(found: &BareReport, dry_run: bool) -> String {
     if found.resent > 0 {
         let what = if dry_run { "would be done" } else { "done" };
         let _ = writeln!(text, "  {what}: {} sent to the cloud again", found.resent);
+    }
+    text
+}
+
+fn stored(found: &StoredReport, dry_run: bool) -> String {
+    let mut text = format!(
+        "\nStored in the cloud: of {} events that it accepted and remembers, {} are in no store.\n",
+        found.remembered, found.unstored
+    );
+    for one in found.findings.iter().take(SHOWN) {
+        let what = match one.at_site {
+            None => "accepted, and in no store: lost between the bus and the stores",
+            Some(true) => "accepted, and in no store; the site has it",
+            Some(false) => {
+                "accepted, and in no store; this site does not have it: cannot be closed from here"
+            }
+        };
+        let _ = writeln!(text, "  {}: unstored: {what}", one.event_id);
+    }
+    let shown = found.findings.len().min(SHOWN) as u64;
+    if found.unstored > shown {
+        let _ = writeln!(text, "  and {} more: see --json", found.unstored - shown);
+    }
+    if found.more {
+        let _ = writeln!(text, "  there may be more than could be counted: repair, and look again");
+    }
+    if found.unchecked > 0 {
+        let _ = writeln!(
+            text,
+            "  {} accepted before an upgrade, which cannot be told",
+            found.unchecked
+        );
+    }
+    if found.resent > 0 {
+        let what = if dry_run { "would be done" } else { "done" };
+        let _ = writeln!(
+            text,
+            "  {what}: {} sent to the cloud again, to be published again",
+            found.resent
+        );
     }
     text
 }

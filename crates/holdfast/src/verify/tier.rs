@@ -13,6 +13,7 @@ use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::remote::Remote;
+use crate::scada::whereabouts::has_section;
 
 /// The most pages of one list; a loop beyond it would be a server's fault.
 const MAX_PAGES: usize = 100_000;
@@ -47,6 +48,16 @@ pub(crate) struct Tiers {
 }
 
 impl TierArgs {
+    /// The file with the configuration.
+    pub(crate) fn file(&self) -> Option<&Path> {
+        self.config.as_deref()
+    }
+
+    /// True when the edge was named in so many words.
+    pub(crate) fn names_the_edge(&self) -> bool {
+        self.edge_url.is_some() || has_section(self.file(), edge::config::SECTION)
+    }
+
     pub(crate) fn open(&self) -> anyhow::Result<Tiers> {
         let (edge, site) = match &self.edge_url {
             Some(url) => {

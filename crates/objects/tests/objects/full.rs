@@ -7,10 +7,7 @@ use crate::both::bytes;
 
 #[tokio::test]
 async fn a_full_store_says_so_and_loses_nothing() {
-    let small = match Tmpfs::mount(2_048) {
-        Ok(small) => small,
-        Err(reason) => return eprintln!("not tried: {reason}"),
-    };
+    let Some(small) = Tmpfs::mount_or_say(2_048) else { return };
     let store = EmbeddedStore::over(&small.path().join("store")).await.unwrap();
     let bucket = objects::Bucket::new(store.address()).unwrap();
     let mut kept = Vec::new();

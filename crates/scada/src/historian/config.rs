@@ -46,7 +46,7 @@ const OWN: &[Key] = &[
     Key::new(
         "database.max_connections",
         Kind::Integer { min: 4, max: 200 },
-        "The most connections to Postgres. Federation has some of its own, and the making of minutes one.",
+        "The most connections to Postgres. Federation has some of its own, the making of minutes one, and a replica on Kafka one.",
     )
     .default("12"),
     Key::new("http.listen", Kind::HostPort, "Where the API, health and metrics are served.")

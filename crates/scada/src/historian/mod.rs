@@ -21,6 +21,7 @@ mod kafka;
 mod metrics;
 pub mod offsets;
 mod partitions;
+mod presence;
 mod progress;
 mod record;
 mod rollup;

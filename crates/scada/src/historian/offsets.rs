@@ -1,6 +1,7 @@
 //! `bus_offsets`: where each partition goes on, written in the transaction that stores what came before.
 //!
-//! Only messages that have a position (Kafka's) are counted. An offset never goes down here; a replay sets it back with [`set_back`].
+//! Only messages that have a position (Kafka's) are counted. An offset never goes down here; a replay sets it back with [`set_back`], while
+//! no replica of the group runs.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,10 @@ use bus::Position;
 use jiff::Timestamp;
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use tokio_postgres::Client;
+use tokio_postgres::{Client, Transaction};
 
 use super::audit::{self, Actor};
+use super::presence;
 
 /// A topic and one of its partitions.
 pub type Partition = (String, i32);
@@ -117,15 +119,50 @@ pub struct SetBack {
     pub to_offset: i64,
 }
 
-/// Sets the stored offsets of a topic back, so that what follows is delivered again. Audited, in the same transaction.
+/// Why offsets were not set back.
+#[derive(Debug, thiserror::Error)]
+pub enum SetBackError {
+    /// Replicas of the group run.
+    #[error(
+        "{} of the group {group} run, and the next batch of one would undo this: stop them all, run this again, then start them.\n  {}",
+        running.len(), running.join("\n  ")
+    )]
+    Running {
+        /// The group.
+        group: String,
+        /// Who they are, in words.
+        running: Vec<String>,
+    },
+    /// The database failed.
+    #[error(transparent)]
+    Database(#[from] pg::Error),
+}
+
+/// Sets the stored offsets of a topic back, so that what follows is delivered again when the historian is started. Refused while a
+/// replica of the group runs. Audited, in the same transaction.
 pub async fn set_back(
     client: &mut Client,
     actor: &Actor,
     group: &str,
     topic: &str,
     back: Back,
+) -> Result<Vec<SetBack>, SetBackError> {
+    let transaction = client.transaction().await.map_err(pg::Error::from)?;
+    if let Err(running) = presence::none_running(&transaction, group).await? {
+        return Err(SetBackError::Running { group: group.to_owned(), running });
+    }
+    let done = lower(&transaction, actor, group, topic, back).await?;
+    transaction.commit().await.map_err(pg::Error::from)?;
+    Ok(done)
+}
+
+async fn lower(
+    transaction: &Transaction<'_>,
+    actor: &Actor,
+    group: &str,
+    topic: &str,
+    back: Back,
 ) -> Result<Vec<SetBack>, pg::Error> {
-    let transaction = client.transaction().await?;
     let (offset, day) = match back {
         Back::Offset(offset) => (Some(offset), None),
         Back::Time(at) => (None, Some(at.to_zoned(TimeZone::UTC).date())),
@@ -158,8 +195,7 @@ pub async fn set_back(
         "group": group, "topic": topic, "offset": offset, "day": day.map(|day| day.to_string()),
     });
     let changed = i64::try_from(done.len()).unwrap_or(i64::MAX);
-    audit::record(&transaction, actor, "historian.replay", parameters, changed).await?;
-    transaction.commit().await?;
+    audit::record(transaction, actor, "historian.replay", parameters, changed).await?;
     Ok(done)
 }
 

@@ -22,6 +22,8 @@ use super::dead_letters::{self, TableLetterbox};
 use super::federation::Remote;
 use super::http::{Http, Service};
 use super::metrics::Metrics;
+#[cfg(feature = "kafka")]
+use super::presence::Presence;
 use super::progress::Progress;
 use super::topology::topology;
 use super::write::{Writer, announce};
@@ -78,7 +80,7 @@ impl Historian {
     pub async fn start(config: Config) -> Result<Historian, Error> {
         let (bus, batch) = (config.bus.clone(), config.batch);
         #[cfg(feature = "kafka")]
-        let group = config.group.clone();
+        let (group, database) = (config.group.clone(), config.database.clone());
         if matches!(bus, Bus::Inline) {
             return Err(Error::Inline);
         }
@@ -94,8 +96,19 @@ impl Historian {
                 },
                 #[cfg(feature = "kafka")]
                 Bus::Kafka(bus) => {
+                    // Before offsets are read, and until the last of them is written.
+                    let mut presence = tokio::select! {
+                        () = stop.cancelled() => return,
+                        presence = Presence::announce(&database, &group) => presence,
+                    };
                     let pool = writer.pool().clone();
-                    Box::new(super::kafka::consumers(bus, group, batch, pool, &metrics))
+                    let make = super::kafka::consumers(bus, group, batch, pool, &metrics);
+                    tokio::select! {
+                        () = consume(Box::new(make), &writer, &progress, &stop) => {}
+                        () = presence.keep() => {}
+                    }
+                    presence.end().await;
+                    return;
                 }
             };
             consume(make, &writer, &progress, &stop).await;

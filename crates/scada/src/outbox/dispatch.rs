@@ -1,11 +1,14 @@
 //! The dispatcher: leased rows to the bus, in batches, with confirms.
+//!
+//! What the broker says of a message is retried by the schedule, because its operators can mend it; what is wrong with a message by our
+//! own rules is given up at once; a bus that is away costs nothing but time.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use bus::{About, Message, PublishError, Publisher};
 use lease::backoff::Backoff;
-use lease::{Batch, Counts, Handler, Options, Outcome, Queue, Sent, Verdict, Worker};
+use lease::{Batch, Counts, Handler, Item, Lane, Options, Outcome, Queue, Sent, Verdict, Worker};
 
 use super::table;
 
@@ -109,10 +112,20 @@ struct Deliver {
 
 impl Handler<Message> for Deliver {
     async fn handle(&self, batch: Batch<Message>) -> Verdict {
-        let (lanes, messages): (Vec<_>, Vec<_>) =
-            batch.items.into_iter().map(|item| (item.lane, item.row)).unzip();
-        let results = self.publisher.publish(messages).await;
-        let verdict = Verdict::in_order(&lanes, results.into_iter().map(sent));
+        let (lanes, turns) = turns(batch.items);
+        let mut answers: Vec<Sent> = vec![Sent::Failed(Outcome::NotTried); lanes.len()];
+        self.send(turns.first, &mut answers).await;
+        // Behind a row that has failed before, a lane waits for that row: it may fail again, and they would all go twice.
+        let passed =
+            |head: usize| matches!(answers[head], Sent::Done | Sent::Failed(Outcome::Bury { .. }));
+        let behind: Vec<(usize, Message)> = turns
+            .behind
+            .into_iter()
+            .filter(|(head, ..)| passed(*head))
+            .map(|(_, at, message)| (at, message))
+            .collect();
+        self.send(behind, &mut answers).await;
+        let verdict = Verdict::in_order(&lanes, answers);
         let failed = verdict
             .outcomes
             .iter()
@@ -125,9 +138,56 @@ impl Handler<Message> for Deliver {
     }
 }
 
+impl Deliver {
+    /// Publishes messages and puts what became of each to its place.
+    async fn send(&self, batch: Vec<(usize, Message)>, answers: &mut [Sent]) {
+        if batch.is_empty() {
+            return;
+        }
+        let (places, messages): (Vec<usize>, Vec<Message>) = batch.into_iter().unzip();
+        let results = self.publisher.publish(messages).await.into_iter().map(sent);
+        let lost = || Sent::Held { why: "no answer".to_owned(), retry_after: None };
+        for (at, answer) in places.into_iter().zip(results.chain(std::iter::repeat_with(lost))) {
+            answers[at] = answer;
+        }
+    }
+}
+
+/// The messages of a batch with their places in it, in two turns.
+#[derive(Default)]
+struct Turns {
+    first: Vec<(usize, Message)>,
+    /// Those behind the head of a lane that has failed before, with the place of that head.
+    behind: Vec<(usize, usize, Message)>,
+}
+
+fn turns(items: Vec<Item<Message>>) -> (Vec<Lane>, Turns) {
+    let mut lanes: Vec<Lane> = Vec::with_capacity(items.len());
+    let mut turns = Turns::default();
+    let (mut head, mut in_doubt) = (0, false);
+    for (at, item) in items.into_iter().enumerate() {
+        if lanes.last() != Some(&item.lane) {
+            (head, in_doubt) = (at, item.attempts > 0);
+        }
+        match in_doubt && at > head {
+            true => turns.behind.push((head, at, item.row)),
+            false => turns.first.push((at, item.row)),
+        }
+        lanes.push(item.lane);
+    }
+    (lanes, turns)
+}
+
 fn sent(result: Result<(), PublishError>) -> Sent {
     let Err(error) = result else { return Sent::Done };
     let message = error.to_string();
+    // The broker's own verdicts: a rule, a binding or a topic that its operators can mend.
+    if let PublishError::Rejected { .. }
+    | PublishError::Unroutable { .. }
+    | PublishError::NoTopic(_) = &error
+    {
+        return Sent::Failed(Outcome::Retry { code: error.code().to_owned(), message });
+    }
     match error.about() {
         About::Message => Sent::Failed(Outcome::Bury {
             reason: "refused_by_the_bus".to_owned(),
@@ -136,5 +196,55 @@ fn sent(result: Result<(), PublishError>) -> Sent {
         }),
         About::Destination => Sent::Held { why: message, retry_after: None },
         About::Us => Sent::Held { why: message, retry_after: Some(OUR_PAUSE) },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_broker_s_verdict_is_retried_ours_is_final_and_an_outage_is_nobody_s() {
+        let what = |error: PublishError| sent(Err(error));
+        let text = |words: &str| words.to_owned();
+        for error in [
+            PublishError::Rejected { what: "body", problem: "is larger than the topic takes" },
+            PublishError::Unroutable { exchange: text("e"), routing_key: text("k") },
+            PublishError::NoTopic("scada.l2.flow".into()),
+        ] {
+            assert!(matches!(what(error), Sent::Failed(Outcome::Retry { .. })));
+        }
+        for error in [
+            PublishError::Malformed { what: "key", problem: "is longer than 4096 bytes" },
+            PublishError::TooLarge { bytes: 2, limit: 1 },
+        ] {
+            assert!(matches!(what(error), Sent::Failed(Outcome::Bury { .. })));
+        }
+        for error in [
+            PublishError::Unreachable("cut".into()),
+            PublishError::Unconfirmed("late".into()),
+            PublishError::Blocked,
+            // A queue that is full, or too few replicas: it is not about this message.
+            PublishError::Refused,
+            PublishError::Misconfigured("not allowed".into()),
+        ] {
+            assert!(matches!(what(error), Sent::Held { .. }));
+        }
+    }
+
+    #[test]
+    fn only_the_head_of_a_lane_that_has_failed_goes_first() {
+        let item = |key: &str, attempts, id: i64| Item {
+            id: lease::RowId::Number(id),
+            lane: Lane { tenant: "0".into(), rank: 0, key: key.into() },
+            attempts,
+            row: Message::json("e", "k", id.to_string(), "{}"),
+        };
+        let items = vec![item("a", 0, 0), item("a", 0, 1), item("b", 2, 2), item("b", 0, 3)];
+        let (lanes, turns) = turns(items);
+        assert_eq!(lanes.len(), 4);
+        let first: Vec<usize> = turns.first.iter().map(|(at, _)| *at).collect();
+        let behind: Vec<_> = turns.behind.iter().map(|(head, at, _)| (*head, *at)).collect();
+        assert_eq!((first, behind), (vec![0, 1, 2], vec![(2, 3)]));
     }
 }

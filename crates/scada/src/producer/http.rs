@@ -21,7 +21,7 @@ use super::vitals::Vitals;
 pub(super) const GOODBYE: Duration = Duration::from_secs(2);
 
 /// Every route, and whether it is open without a token. A node has no tokens: what is not open is closed.
-const ROUTES: &[Route] = &[
+pub const ROUTES: &[Route] = &[
     (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),

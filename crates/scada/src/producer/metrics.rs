@@ -43,6 +43,7 @@ pub struct Metrics {
     database_up: Gauge,
     write: Histogram,
     outbox: [Gauge; 4],
+    oldest_lock: Gauge,
     sent: Gauge,
     alerts: BTreeMap<(&'static str, &'static str), (Gauge, Counter)>,
     rows: [Counter; 6],
@@ -102,6 +103,10 @@ impl Metrics {
                 recorder.describe_gauge(KeyName::from_const_str(name), None, help.into());
                 recorder.register_gauge(&Key::from_static_name(name), &META)
             }),
+            oldest_lock: level(
+                "holdfast_producer_outbox_oldest_lock_seconds",
+                "How long the oldest lock of a dispatcher has been held; 0 without one.",
+            ),
             sent: level("holdfast_producer_outbox_sent", "Events that were sent and not pruned."),
             alerts: alerts(&recorder),
             rows: [
@@ -190,6 +195,7 @@ impl Metrics {
         for ((gauge, value), (_, _, per)) in self.outbox.iter().zip(values).zip(GAUGES) {
             gauge.set(value as f64 / per as f64);
         }
+        self.oldest_lock.set(told.oldest_lock_age_ms as f64 / 1_000.0);
         self.sent.set(told.sent_count as f64);
     }
 

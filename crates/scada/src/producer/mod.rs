@@ -22,6 +22,7 @@ mod vitals;
 mod watch;
 
 pub use config::Config;
+pub use http::ROUTES;
 pub use metrics::{GAUGES, Metrics};
 pub use run::{Error, Producer};
 pub use source::{Made, Source};

@@ -6,6 +6,7 @@ mod line;
 mod outbox;
 mod plant;
 mod producer;
+mod retries;
 mod rules;
 mod wire;
 

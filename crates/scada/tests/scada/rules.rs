@@ -82,8 +82,14 @@ fn the_thresholds_of_the_rules_are_those_that_a_node_applies() {
         has(&format!("{name} > {}", threshold.critical / per), "critical", None);
     }
     let (_, name, _) = gauge(IN_PROGRESS);
-    let stuck = format!("{name} > holdfast_producer_outbox_batch_size");
-    has(&stuck, "warning", Some(&format!("{}s", STUCK_AFTER.as_secs())));
+    let many = format!("{name} > holdfast_producer_outbox_batch_size");
+    let (after, lock) = (STUCK_AFTER.as_secs(), "holdfast_producer_outbox_oldest_lock_seconds");
+    // By the age of the oldest lock, as the node itself judges; or by the count for as long.
+    let by_age = format!("{many} and on (instance) {lock} > {after}");
+    match rules.iter().any(|rule| rule.expr == by_age) {
+        true => has(&by_age, "warning", None),
+        false => has(&many, "warning", Some(&format!("{after}s"))),
+    }
     let of_the_outbox =
         rules.iter().filter(|rule| rule.expr.starts_with("holdfast_producer_outbox"));
     assert_eq!(of_the_outbox.count(), 2 * THRESHOLDS.len() + 1, "and no other");

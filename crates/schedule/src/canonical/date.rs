@@ -6,6 +6,40 @@ use jiff::tz::{Offset, TimeZone};
 const MONTHS: [&str; 12] =
     ["jan", "feb", "mar", "apr", "may", "jun", "jul", "aug", "sep", "oct", "nov", "dec"];
 
+/// Names and short names of months in German, French, Spanish and Russian that do not begin as the English one does, with and without their accents. They
+/// are folded.
+const MORE_MONTHS: [(i8, &[&str]); 12] = [
+    (1, &["jänner", "jän", "enero", "ene", "января", "январь", "янв"]),
+    (2, &["février", "fevrier", "févr", "fevr", "fév", "fev", "февраля", "февраль", "фев", "февр"]),
+    (3, &["märz", "maerz", "mär", "mrz", "марта", "март", "мар"]),
+    (4, &["avril", "avr", "abril", "abr", "апреля", "апрель", "апр"]),
+    (5, &["mai", "мая", "май"]),
+    (6, &["juin", "июня", "июнь", "июн"]),
+    (7, &["juillet", "juil", "июля", "июль", "июл"]),
+    (8, &["août", "aout", "agosto", "ago", "августа", "август", "авг"]),
+    (9, &["setiembre", "set", "сентября", "сентябрь", "сент", "сен"]),
+    (10, &["oktober", "okt", "октября", "октябрь", "окт"]),
+    (11, &["ноября", "ноябрь", "нояб", "ноя"]),
+    (
+        12,
+        &[
+            "dezember",
+            "dez",
+            "décembre",
+            "decembre",
+            "déc",
+            "diciembre",
+            "dic",
+            "декабря",
+            "декабрь",
+            "дек",
+        ],
+    ),
+];
+/// Words of a date that say nothing: 16 de noviembre de 2026, le 16 novembre, 16 ноября 2026 г.
+const FILLERS: [&str; 11] =
+    ["de", "del", "le", "el", "den", "der", "the", "of", "г", "года", "год"];
+
 /// What is wrong with a date or a zone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum DateProblem {
@@ -28,8 +62,10 @@ pub(crate) fn read_date(text: &str) -> Result<Date, DateProblem> {
     if text.len() == 8 && text.bytes().all(|b| b.is_ascii_digit()) {
         return date(number(&text[..4])?, number(&text[4..6])?, number(&text[6..])?);
     }
-    let parts: Vec<&str> =
-        text.split(['-', '/', '.', ' ', ',']).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = text
+        .split(['-', '/', '.', ' ', ','])
+        .filter(|part| !part.is_empty() && !FILLERS.contains(part))
+        .collect();
     let [a, b, c] = parts[..] else { return Err(DateProblem::Unreadable) };
     if let Some(month) = month(b) {
         return date(number(year(c)?)?, month, number(ordinal(a))?);
@@ -64,11 +100,16 @@ fn year(text: &str) -> Result<&str, DateProblem> {
 }
 
 fn ordinal(text: &str) -> &str {
-    let ending = ["st", "nd", "rd", "th"].into_iter().find_map(|end| text.strip_suffix(end));
+    let ending =
+        ["st", "nd", "rd", "th", "er", "o"].into_iter().find_map(|end| text.strip_suffix(end));
     ending.unwrap_or(text)
 }
 
 fn month(text: &str) -> Option<i8> {
+    let more = MORE_MONTHS.iter().find(|(_, names)| names.contains(&text));
+    if let Some((month, _)) = more {
+        return Some(*month);
+    }
     let start = text.get(..3)?;
     let at = MONTHS.iter().position(|month| *month == start)?;
     i8::try_from(at + 1).ok()
@@ -144,6 +185,14 @@ mod tests {
             "16th november 2026",
             "２０２６–11–16",
             "16. Nov. 2026",
+            "den 16. November 2026",
+            "le 16 novembre 2026",
+            "16 de noviembre de 2026",
+            "16 NOVIEMBRE 2026",
+            "16 ноября 2026 г.",
+            "16 Ноябрь 2026",
+            "16 нояб. 2026 года",
+            "the 16th of November, 2026",
         ] {
             assert_eq!(read_date(&fold(text)), Ok(day), "{text}");
         }
@@ -153,6 +202,41 @@ mod tests {
             ["", "2026-13-01", "2026-02-30", "16-11-26", "tomorrow", "1-2", "1-2-3-4", "é12-1-1"]
         {
             assert!(read_date(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn every_month_has_its_names_in_five_languages() {
+        let names = [
+            "January Januar janvier enero января",
+            "February Februar février febrero февраля",
+            "March März mars marzo марта",
+            "April April avril abril апреля",
+            "May Mai mai mayo мая",
+            "June Juni juin junio июня",
+            "July Juli juillet julio июля",
+            "August August août agosto августа",
+            "September September septembre septiembre сентября",
+            "October Oktober octobre octubre октября",
+            "November November novembre noviembre ноября",
+            "December Dezember décembre diciembre декабря",
+        ];
+        for (month, names) in (1..).zip(names) {
+            let day = jiff::civil::date(2026, month, 1);
+            for name in names.split(' ') {
+                for text in [format!("1 {name} 2026"), format!("1. {} 2026", name.to_uppercase())] {
+                    assert_eq!(read_date(&fold(&text)), Ok(day), "{text}");
+                }
+            }
+        }
+        let short = "jän fév mrz avr mai juin juil août sept okt ноя déc";
+        for (month, name) in (1..).zip(short.split(' ')) {
+            let text = format!("1er {name}. 2026");
+            assert_eq!(read_date(&fold(&text)), Ok(jiff::civil::date(2026, month, 1)), "{text}");
+        }
+        for text in ["16 de 2026", "de de de", "16 maison 2026", "16 мама 2026", "31 juin 2026"]
+        {
+            assert!(read_date(&fold(text)).is_err(), "{text}");
         }
     }
 

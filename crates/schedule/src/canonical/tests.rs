@@ -113,7 +113,48 @@ prop_compose! {
     }
 }
 
+/// One shift of a day of November, in the words of a language: date, start and end apart, both in one field.
+fn told(language: usize, day: u8, from: (u16, u16), to: (u16, u16)) -> (String, [String; 3]) {
+    let (f, t) = (from, to);
+    let clock = |(hour, minute): (u16, u16)| match language {
+        0 => format!("{hour}:{minute:02}"),
+        1 => format!("{hour}.{minute:02} Uhr"),
+        2 => format!("{hour} h {minute:02}"),
+        3 => format!("las {hour}:{minute:02}"),
+        _ => format!("{hour} ч {minute:02}"),
+    };
+    let (f, t) = (clock(f), clock(t));
+    match language {
+        0 => (format!("November {day}, 2026"), [format!("from {f} to {t}"), f, t]),
+        1 => (format!("{day}. November 2026"), [format!("von {f} bis {t}"), f, t]),
+        2 => (format!("le {day} novembre 2026"), [format!("de {f} à {t}"), f, t]),
+        3 => (format!("{day} de noviembre de 2026"), [format!("de {f} a {t}"), f, t]),
+        _ => (format!("{day} ноября 2026 г."), [format!("с {f} до {t}"), f, t]),
+    }
+}
+
 proptest! {
+    #[test]
+    fn a_day_has_one_hash_in_every_language(
+        language in 0usize..5, day in 1u8..=28, from in (0u16..24, 0u16..60), to in (0u16..24, 0u16..60), seed: u64,
+    ) {
+        let clock = |(hour, minute): (u16, u16)| format!("{hour:02}:{minute:02}");
+        let mut plain = seen(vec![entry(&clock(from), &clock(to), "Nurse")]);
+        plain.schedule_date = format!("2026-11-{day:02}");
+        let plain = canonicalize(&plain).unwrap();
+        let (date, [both, start, end]) = told(language, day, from, to);
+        for raw in [entry(&both, "", "NURSE"), entry(&start, &end, "nurse")] {
+            let mut foreign = seen(vec![raw]);
+            foreign.schedule_date = date.clone();
+            let read = canonicalize(&foreign);
+            prop_assert_eq!(read.as_ref(), Ok(&plain), "{:?}", foreign);
+            let noisy = canonicalize(&noise::disturb(&foreign, seed));
+            prop_assert_eq!(noisy.as_ref(), Ok(&plain));
+            let again = canonicalize(&written(&plain)).unwrap();
+            prop_assert_eq!(again.hash(), plain.hash());
+        }
+    }
+
     #[test]
     fn noise_never_changes_the_hash(seen in any_observation(), seed: u64) {
         let plain = canonicalize(&seen).unwrap();

@@ -3,11 +3,39 @@
 /// Minutes of a day.
 pub(crate) const DAY: u16 = 24 * 60;
 
-/// Words between the two ends in one field, beside the dash.
-const BETWEEN: [&str; 6] = [" to ", " bis ", " until ", " till ", " til ", " - "];
-/// Words before or behind a time that say nothing.
-const FILLERS: [&str; 6] = ["from ", "von ", "kl. ", "kl ", "at ", "um "];
-const UNITS: [&str; 7] = ["uhr", "hrs", "hr", "hours", "o'clock", "h", "u"];
+/// Words between the two ends in one field, beside the dash, in English, German, French, Spanish and Russian.
+const BETWEEN: [&str; 15] = [
+    " to ",
+    " bis ",
+    " until ",
+    " till ",
+    " til ",
+    " - ",
+    " à ",
+    " jusqu'à ",
+    " hasta ",
+    " a las ",
+    " a la ",
+    " al ",
+    " до ",
+    " по ",
+    " a ",
+];
+/// Words before a time that say nothing, in the order in which they follow each other.
+const FILLERS: [&str; 21] = [
+    "from ", "von ", "kl. ", "kl ", "at ", "um ", "ab ", "desde ", "del ", "de ", "dès ", "des ",
+    "à ", "a ", "las ", "la ", "с ", "со ", "в ", "до ",
+    // The Latin letter, as keyboards and OCR have it.
+    "c ",
+];
+/// Words behind an hour. Those of several letters may stand between hour and minute as well.
+const HOURS: [&str; 7] = ["uhr", "heures", "heure", "horas", "часов", "часа", "час"];
+const UNITS: [&str; 8] = ["hrs", "hr", "hours", "o'clock", "ч.", "ч", "h", "u"];
+/// The middle of the day, by its names.
+const NOON: [&str; 9] =
+    ["noon", "midday", "mittag", "mittags", "midi", "mediodía", "mediodia", "полдень", "полудня"];
+const MIDNIGHT: [&str; 7] =
+    ["midnight", "mitternacht", "mitternachts", "minuit", "medianoche", "полночь", "полуночи"];
 
 /// What is wrong with a time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
@@ -38,9 +66,7 @@ struct Clock {
 /// Reads the two ends of a shift: minutes of the start in `0..1440`, and of the end in `start + 1..=start + 1440`. The texts are folded.
 pub(crate) fn read_ends(start: &str, end: &str) -> Result<(u16, u16), (&'static str, TimeProblem)> {
     let (first, last) = if end.is_empty() {
-        let (first, last) = split(start).ok_or(("end", TimeProblem::Missing))?;
-        let first = read(first).map_err(|problem| ("start", problem))?;
-        let last = read(last).map_err(|problem| ("end", problem))?;
+        let (first, last) = read_both(start)?;
         settle_halves(first, last)
     } else {
         let first = read(start).map_err(|problem| ("start", problem))?;
@@ -53,11 +79,25 @@ pub(crate) fn read_ends(start: &str, end: &str) -> Result<(u16, u16), (&'static 
     Ok((first, if last <= first { last + DAY } else { last }))
 }
 
-/// Parts a field that has both ends.
-fn split(text: &str) -> Option<(&str, &str)> {
-    let halves = BETWEEN.iter().find_map(|between| text.split_once(between));
-    let (first, last) = halves.or_else(|| text.split_once('-'))?;
-    (!first.trim().is_empty() && !last.trim().is_empty()).then_some((first, last))
+/// Reads a field that has both ends. It is parted where both parts are times: a word such as `a` may stand for other things. Where no parting
+/// gives two, the first says what is wrong.
+fn read_both(text: &str) -> Result<(Clock, Clock), (&'static str, TimeProblem)> {
+    let both = |(first, last): (&str, &str)| {
+        let first = read(first).map_err(|problem| ("start", problem))?;
+        Ok((first, read(last).map_err(|problem| ("end", problem))?))
+    };
+    let words = BETWEEN.iter().filter_map(|between| text.split_once(between));
+    let partings = words
+        .chain(text.split_once('-'))
+        .filter(|(first, last)| !first.trim().is_empty() && !last.trim().is_empty());
+    let mut wrong = None;
+    for parting in partings {
+        match both(parting) {
+            Ok(ends) => return Ok(ends),
+            Err(problem) => wrong = wrong.or(Some(problem)),
+        }
+    }
+    Err(wrong.unwrap_or(("end", TimeProblem::Missing)))
 }
 
 /// Where one end says am or pm and the other could be either, the shift is the shorter one.
@@ -87,8 +127,8 @@ fn read(text: &str) -> Result<Clock, TimeProblem> {
     let named = |minutes| Ok(Clock { minutes, bare: false, meridiem: false });
     match text {
         "" => return Err(TimeProblem::Missing),
-        "noon" | "midday" => return named(DAY / 2),
-        "midnight" => return named(0),
+        text if NOON.contains(&text) => return named(DAY / 2),
+        text if MIDNIGHT.contains(&text) => return named(0),
         _ => {}
     }
     let (text, afternoon) = meridiem(text);
@@ -125,9 +165,16 @@ fn meridiem(text: &str) -> (&str, Option<bool>) {
 
 /// Hour and minute. Seconds are read over if they are zero.
 fn digits(text: &str) -> Option<(u16, u16)> {
-    // 16 Uhr 30.
-    let text = text.replace("uhr ", ":");
-    let mut text = text.trim();
+    let mut text = text.trim().to_owned();
+    for word in HOURS {
+        // 16 Uhr 30.
+        if let Some((hour, minute)) = text.split_once(word) {
+            let (hour, minute) = (hour.trim(), minute.trim());
+            text = if minute.is_empty() { hour.to_owned() } else { format!("{hour}:{minute}") };
+            break;
+        }
+    }
+    let mut text = text.as_str();
     for unit in UNITS {
         if let Some(rest) = text.strip_suffix(unit) {
             text = rest.trim_end();
@@ -147,7 +194,7 @@ fn digits(text: &str) -> Option<(u16, u16)> {
             _ => None,
         };
     }
-    let mut parts = text.split([':', '.', ',', 'h', 'u']);
+    let mut parts = text.split([':', '.', ',', 'h', 'u', 'ч']);
     let (hour, minute) = (number(parts.next()?)?, parts.next()?);
     // A minute has two digits: 8.5 may be half past or five past.
     if minute.trim().len() != 2 {
@@ -215,7 +262,14 @@ mod tests {
         for end in ["24:00", "0:00", "midnight", "12am", "00.00", "2400"] {
             assert_eq!(ends("22", end), Ok((1320, 1440)), "{end}");
         }
-        assert_eq!(ends("noon", "6pm"), Ok((720, 1080)));
+        for end in ["Mitternacht", "minuit", "Medianoche", "полночь", "à minuit"] {
+            assert_eq!(ends("22", end), Ok((1320, 1440)), "{end}");
+        }
+        for start in
+            ["noon", "Mittag", "midi", "Mediodía", "MEDIODÍA", "mediodi\u{301}a", "полдень"]
+        {
+            assert_eq!(ends(start, "6pm"), Ok((720, 1080)), "{start}");
+        }
         assert_eq!(ends("22", "6"), Ok((1320, 1800)));
         assert_eq!(ends("8", "8"), Ok((480, 1920)));
         assert_eq!(ends("24:00", "6"), Err(("start", TimeProblem::StartsAtTheEnd)));
@@ -233,9 +287,44 @@ mod tests {
             "8-4pm",
             "8am-4",
             "von 8 bis 16 Uhr",
+            "8 Uhr bis 16 Uhr",
+            "de 8 à 16",
+            "de 8h à 16h",
+            "De 8 heures à 16 heures",
+            "8 h 00 à 16 h 00",
+            "8H JUSQU’À 16H",
+            "de 8 a 16",
+            "de las 8 a las 16",
+            "desde las 8:00 hasta las 16:00",
+            "8 a. m. a 4 p. m.",
+            "de 8 a 16 horas",
+            "с 8 до 16",
+            "С 8:00 до 16:00",
+            "c 8 до 16",
+            "с 8 ч. до 16 ч.",
+            "с 8 часов по 16 часов",
+            "8ч00-16ч00",
+            "8 a -16",
+            "8 a - 4 p",
         ];
         for text in day {
             assert_eq!(ends(text, ""), Ok((480, 960)), "{text}");
+        }
+        for (text, minutes) in [
+            ("8 bis Mittag", (480, 720)),
+            ("de 8 à midi", (480, 720)),
+            ("de 8 a mediodía", (480, 720)),
+            ("de 8 al mediodia", (480, 720)),
+            ("с 8 до полудня", (480, 720)),
+            ("mittags - mitternachts", (720, 1440)),
+            ("de midi à minuit", (720, 1440)),
+            ("del mediodía a la medianoche", (720, 1440)),
+            ("de la 1 a las 3", (60, 180)),
+            ("с 22 до 6", (1320, 1800)),
+            ("de 22h30 à 6h15", (1350, 1815)),
+            ("с 8 часов 30 до 16", (510, 960)),
+        ] {
+            assert_eq!(ends(text, ""), Ok(minutes), "{text}");
         }
         assert_eq!(ends("1-4pm", ""), Ok((780, 960)));
         assert_eq!(ends("11-1pm", ""), Ok((660, 780)));
@@ -253,6 +342,20 @@ mod tests {
             assert!(ends(text, "16").is_err(), "{text}");
             assert!(ends("8", text).is_err() || text.is_empty(), "{text}");
         }
+        for text in [
+            "de à 16",
+            "8 à",
+            "с до",
+            "8 a",
+            "heures",
+            "8 heures 3",
+            "8 часов 60",
+            "midi 30",
+            "a 8 a 16 a 20",
+        ] {
+            assert!(ends(text, "").is_err(), "{text}");
+        }
+        assert_eq!(ends("8 à soon", ""), Err(("end", TimeProblem::Unreadable)));
         assert_eq!(ends("8", ""), Err(("end", TimeProblem::Missing)));
         assert_eq!(ends("24:01", "6"), Err(("start", TimeProblem::OffTheClock)));
     }

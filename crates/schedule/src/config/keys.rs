@@ -58,6 +58,11 @@ const OWN: &[Key] = &[
     )
     .default("0.7"),
     Key::new(
+        "worker.heartbeat_file",
+        Kind::Text,
+        "A file that the worker touches after each look for work, for schedule alive; none when absent.",
+    ),
+    Key::new(
         "extract.method",
         Kind::Choice(super::extract::METHODS),
         "How images are read: not at all (only uploaded observations are), by one fixture file for every session, by a command, or by OCR with Tesseract.",

@@ -73,6 +73,7 @@ impl Config {
             max_attempts: section.get("worker.max_attempts")?.parse()?,
             slots: section.get("worker.slots")?.parse()?,
             min_confidence: section.get("worker.min_confidence")?.parse()?,
+            heartbeat: section.find("worker.heartbeat_file")?.map(|value| value.path()),
             stop_grace,
             ..worker::Settings::new(name.clone())
         };

@@ -22,7 +22,9 @@ use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use uuid::Uuid;
 
+use super::meter::{Meter, word};
 use super::{Fault, Intake, Kind, NewImage, docs, look, show};
+use crate::metrics::{self, Metrics};
 
 /// The largest body: some numbers and a hash, with room.
 const MAX_BODY_BYTES: usize = 16 << 10;
@@ -48,6 +50,7 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/users/{user_id}/week", Open::Never),
     (Method::GET, "/healthz", Open::ToAll),
     (Method::GET, "/readyz", Open::ToAll),
+    (Method::GET, "/metrics", Open::ToThisMachine),
     (Method::GET, "/api/v1/openapi.json", Open::ToAll),
     (Method::GET, "/api/docs", Open::ToAll),
 ];
@@ -56,18 +59,27 @@ pub const ROUTES: &[Route] = &[
 pub(super) struct Http {
     pub(super) intake: Intake,
     tokens: Arc<Tokens>,
+    meter: Arc<Meter>,
+    metrics: Metrics,
 }
 
 pub(super) type Answer = Result<Response, Refused>;
 type Asker = Extension<Arc<Token>>;
 
-/// Serves until `stop` is done; requests under way may then finish for a while.
-pub async fn serve(listener: Listener, intake: Intake, stop: impl Future<Output = ()>) {
+/// Serves until `stop` is done; requests under way may then finish for a while. A listener that was bound by [`Metrics::counting`] counts there too.
+pub async fn serve(
+    listener: Listener,
+    intake: Intake,
+    metrics: Metrics,
+    stop: impl Future<Output = ()>,
+) {
     let tokens = Arc::new(Tokens::new(intake.pool.clone()));
-    let sweeping = intake.clone();
+    let meter = Arc::new(metrics.counting(Meter::new));
+    let (sweeping, swept, kept) = (intake.clone(), Arc::clone(&meter), metrics.clone());
     tokio::select! {
-        () = listener.serve(router(Http { intake, tokens }), stop, GOODBYE) => {}
-        () = sweeping.keep_sweeping() => {}
+        () = listener.serve(router(Http { intake, tokens, meter, metrics }), stop, GOODBYE) => {}
+        () = sweeping.keep_sweeping(&swept) => {}
+        () = kept.keep_up() => {}
     }
 }
 
@@ -82,6 +94,7 @@ fn router(http: Http) -> Router {
         .route("/api/v1/users/{user_id}/week", get(look::week))
         .route("/healthz", get(async || "ok\n"))
         .route("/readyz", get(ready))
+        .route("/metrics", get(async |State(http): State<Http>| metrics::show(&http.metrics).await))
         .route("/api/v1/openapi.json", get(docs::document))
         .route("/api/docs", get(docs::page))
         .fallback(async || {
@@ -96,16 +109,24 @@ fn router(http: Http) -> Router {
         .with_state(http)
 }
 
-/// The one place where tokens are checked.
+/// The one place where requests are counted. What is open to all shows nobody's doing and is not.
 async fn guard(
     State(http): State<Http>,
     ConnectInfo(peer): ConnectInfo<SocketAddr>,
-    mut request: Request,
+    request: Request,
     next: Next,
 ) -> Response {
     if is_open(ROUTES, &request, peer) {
         return next.run(request).await;
     }
+    let route = word(request.uri().path());
+    let answer = with_token(&http, request, next).await;
+    http.meter.answered(route, answer.status());
+    answer
+}
+
+/// The one place where tokens are checked.
+async fn with_token(http: &Http, mut request: Request, next: Next) -> Response {
     match http.tokens.authenticate(request.headers()).await {
         Ok(token) if token.tenants != Tenants::All => {
             let message = "users are no tenants: make a token with --all-tenants";
@@ -198,7 +219,12 @@ async fn open(
     });
     let NewSession { user_id } = fields(body, "{\"user_id\": number}").await?;
     let opened = http.intake.open(user_id, key).await.map_err(refused)?;
-    let status = if opened.new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if opened.new {
+        http.meter.opened.increment(1);
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, Json(found(&http, opened.session).await?)).into_response())
 }
 
@@ -241,7 +267,12 @@ async fn place(
         sha256: announced.sha256.as_deref().map(sha256).transpose()?,
     };
     let place = http.intake.place(session(&id)?, &image).await.map_err(refused)?;
-    let status = if place.new { StatusCode::CREATED } else { StatusCode::OK };
+    let status = if place.new {
+        http.meter.promised.increment(1);
+        StatusCode::CREATED
+    } else {
+        StatusCode::OK
+    };
     Ok((status, Json(place)).into_response())
 }
 
@@ -273,7 +304,9 @@ async fn complete(
     let sequence: i32 = sequence.parse().map_err(|_| refused(Fault::Missing))?;
     let completion: Completion = fields(body, "{\"telegram_message_id\"?: number}").await?;
     let done = http.intake.complete(session(&id)?, sequence, completion.telegram_message_id).await;
-    Ok(Json(done.map_err(refused)?).into_response())
+    let image = done.map_err(refused)?;
+    http.meter.joined.increment(u64::from(image.new));
+    Ok(Json(image).into_response())
 }
 
 /// The database answers.

@@ -121,6 +121,9 @@ pub struct Image {
     pub r2_key: String,
     /// When it joined.
     pub created_at: Timestamp,
+    /// False when it had joined before.
+    #[serde(skip)]
+    pub new: bool,
 }
 
 /// A place as it was promised.
@@ -230,7 +233,7 @@ impl Intake {
         let values: [&(dyn tokio_postgres::types::ToSql + Sync); 5] =
             [id, &session, &sequence, key, &telegram_message_id];
         match client.query_one(ADD, &values).await {
-            Ok(row) => image(&row, sequence),
+            Ok(row) => Ok(Image { new: true, ..image(&row, sequence)? }),
             Err(error) => {
                 let refused = error.code() == Some(&SqlState::CHECK_VIOLATION);
                 if !refused && error.code() != Some(&SqlState::UNIQUE_VIOLATION) {
@@ -283,6 +286,7 @@ fn image(row: &tokio_postgres::Row, sequence: i32) -> Result<Image, Fault> {
         sequence,
         r2_key: row.try_get(1)?,
         created_at: row.try_get(2)?,
+        new: false,
     })
 }
 

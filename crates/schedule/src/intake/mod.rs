@@ -11,6 +11,7 @@ mod docs;
 mod http;
 mod image;
 mod look;
+mod meter;
 mod show;
 mod sweep;
 

@@ -76,6 +76,7 @@ pub async fn show(client: &Client, session: Uuid) -> Result<Option<Session>, pg:
             sequence: row.try_get(1)?,
             r2_key: row.try_get(2)?,
             created_at: row.try_get(3)?,
+            new: false,
         })
     });
     let awaited = client.query(AWAITED, &[&session, &most]).await?;

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
+use super::meter::Meter;
 use super::{Fault, Intake};
 
 /// Places looked at in one statement.
@@ -59,9 +60,11 @@ impl Intake {
     }
 
     /// Sweeps now and then, for ever.
-    pub(super) async fn keep_sweeping(&self) {
+    pub(super) async fn keep_sweeping(&self, meter: &Meter) {
         loop {
-            match self.sweep().await {
+            let swept = self.sweep().await;
+            meter.swept(swept.as_ref().ok().copied());
+            match swept {
                 Ok(Swept { places: 0, .. }) => {}
                 Ok(Swept { places, unused }) => {
                     tracing::info!(places, unused, "places for images were swept");

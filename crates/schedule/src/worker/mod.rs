@@ -6,21 +6,25 @@
 
 mod extract;
 mod finalize;
+mod heartbeat;
+mod iteration;
 mod reader;
 mod record;
 mod table;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use lease::backoff::Backoff;
 use lease::{Batch, Counts, Down, Handler, Options, Outcome, Verdict};
-use tokio::task::JoinHandle;
 use uuid::Uuid;
 
 use crate::canonical::{self, Day};
 use crate::observation::Observation;
 pub use extract::{Extract, ExtractError, Fixture, Session};
 pub use finalize::finalize;
+pub use heartbeat::{NotAlive, alive};
+use iteration::{Iterations, Tally};
 pub use reader::{Photographs, Reader, Stored};
 pub use record::{RecordError, Recorded, record};
 pub use table::{Claimed, table};
@@ -62,6 +66,8 @@ pub struct Settings {
     pub stop_grace: Duration,
     /// The least confidence of an observation that is believed.
     pub min_confidence: f64,
+    /// The file that is touched after each look for work, for [`alive`].
+    pub heartbeat: Option<PathBuf>,
 }
 
 impl Settings {
@@ -78,6 +84,7 @@ impl Settings {
             slots: 2,
             stop_grace: Duration::from_secs(10),
             min_confidence: 0.6,
+            heartbeat: None,
         }
     }
 }
@@ -86,7 +93,8 @@ impl Settings {
 #[derive(Debug)]
 pub struct Worker {
     worker: lease::Worker,
-    finalizer: Finalizer,
+    iterations: Iterations,
+    tally: Tally,
 }
 
 impl Worker {
@@ -114,11 +122,16 @@ impl Worker {
             stop_grace: settings.stop_grace,
             ..Options::new(settings.name.clone())
         };
-        let process =
-            Process { pool: pool.clone(), extract, min_confidence: settings.min_confidence };
+        let tally = Tally::default();
+        let process = Process {
+            pool: pool.clone(),
+            extract,
+            min_confidence: settings.min_confidence,
+            tally: tally.clone(),
+        };
         let worker = lease::Worker::start(&database, table::queue(), process, options)?;
-        let finalizer = Finalizer::start(pool, settings.poll, settings.idle_timeout);
-        Ok(Worker { worker, finalizer })
+        let iterations = Iterations::start(pool, settings, tally.clone());
+        Ok(Worker { worker, iterations, tally })
     }
 
     /// What it has done so far, in sessions.
@@ -128,34 +141,9 @@ impl Worker {
 
     /// Stops: nothing more is claimed; what is under way is finished or given back.
     pub async fn stop(self) {
-        drop(self.finalizer);
+        drop(self.iterations);
         self.worker.stop().await;
-    }
-}
-
-/// Finds sessions that are complete, until it is dropped.
-#[derive(Debug)]
-struct Finalizer(JoinHandle<()>);
-
-impl Finalizer {
-    fn start(pool: pg::Pool, poll: Duration, idle: Duration) -> Finalizer {
-        Finalizer(tokio::spawn(async move {
-            loop {
-                let finalized = async { finalize(&*pool.get().await?, idle).await };
-                match finalized.await {
-                    Ok(0) => tracing::debug!("no capture session is complete"),
-                    Ok(sessions) => tracing::info!(sessions, "capture sessions are complete"),
-                    Err(error) => tracing::warn!(%error, "cannot look for complete sessions"),
-                }
-                tokio::time::sleep(poll).await;
-            }
-        }))
-    }
-}
-
-impl Drop for Finalizer {
-    fn drop(&mut self) {
-        self.0.abort();
+        self.tally.end();
     }
 }
 
@@ -163,6 +151,7 @@ struct Process<E> {
     pool: pg::Pool,
     extract: E,
     min_confidence: f64,
+    tally: Tally,
 }
 
 /// Why a session has no effect yet.
@@ -178,8 +167,15 @@ impl<E: Extract> Handler<Claimed> for Process<E> {
         let mut outcomes = Vec::with_capacity(batch.items.len());
         for item in &batch.items {
             match self.process(batch.token, &item.row).await {
-                Ok(outcome) | Err(Stopped::Verdict(outcome)) => outcomes.push(outcome),
-                Err(Stopped::Down(down)) => return Verdict { outcomes, down: Some(down) },
+                Ok(outcome) => outcomes.push(outcome),
+                Err(Stopped::Verdict(outcome)) => {
+                    self.note(item.row.session, &outcome);
+                    outcomes.push(outcome);
+                }
+                Err(Stopped::Down(down)) => {
+                    self.tally.put_back();
+                    return Verdict { outcomes, down: Some(down) };
+                }
             }
         }
         Verdict::each(outcomes)
@@ -187,10 +183,26 @@ impl<E: Extract> Handler<Claimed> for Process<E> {
 }
 
 impl<E: Extract> Process<E> {
+    /// Says what is wrong with a session. The words are those of its `error`, which never repeat what a capture shows.
+    fn note(&self, session: Uuid, verdict: &Outcome) {
+        match verdict {
+            Outcome::Bury { code, message, .. } => {
+                self.tally.failed();
+                tracing::warn!(%session, code, why = message, "a capture session failed");
+            }
+            Outcome::Retry { code, message } => {
+                self.tally.put_back();
+                tracing::warn!(%session, code, why = message, "a capture session is tried again");
+            }
+            Outcome::Done | Outcome::NotTried => {}
+        }
+    }
+
     async fn process(&self, token: Uuid, claimed: &Claimed) -> Result<Outcome, Stopped> {
         let session = claimed.session;
         let day = self.see(claimed).await?;
         let recorded = self.record(token, claimed, &day).await?;
+        self.tally.recorded(&recorded);
         tracing::info!(%session, ?recorded, "a capture session was processed");
         // A session that another has taken over is theirs to end; the engine's own fence counts it.
         Ok(if recorded == Recorded::Fenced { Outcome::NotTried } else { Outcome::Done })

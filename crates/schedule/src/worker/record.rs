@@ -11,7 +11,10 @@ use crate::canonical::{Day, Shift};
 use crate::diff::{self, Change, Event};
 use crate::notify::{self, Language, News};
 
-const LOCK: &str = "SELECT pg_advisory_xact_lock(hashtextextended(
+/// A process that is stopped in the middle of its transaction holds the day and the session's row, past its lease and for as long as it sleeps. The
+/// server ends the transaction of one that says nothing for this long: between two statements here there is no work to wait for.
+const LOCK: &str = "SELECT set_config('idle_in_transaction_session_timeout', '5s', true),
+    pg_advisory_xact_lock(hashtextextended(
     'schedule_ingest:' || $1::int8 || ':' || to_char($2::date, 'YYYY-MM-DD'), 0))";
 const FENCE: &str = "SELECT FROM schedule_ingest.capture_session
 WHERE id = $1 AND lease_token = $2 AND lease_state = 'claimed' FOR NO KEY UPDATE";

@@ -6,6 +6,7 @@ use api::tokens::{NewToken, Role, Tenants};
 use objects::Bucket;
 use reqwest::{Client, Method, StatusCode};
 use schedule::intake::{Intake, Limits, Swept, serve};
+use schedule::metrics::Metrics;
 use schedule::worker::{Photographs, Reader, Stored, Worker, finalize};
 use serde_json::{Value, json};
 use testkit::EmbeddedStore;
@@ -14,7 +15,7 @@ use uuid::Uuid;
 use crate::rota::{LONG, settings};
 use crate::site::{Site, USER};
 
-const PICTURE: &[u8] = b"no picture, but bytes";
+pub(crate) const PICTURE: &[u8] = b"no picture, but bytes";
 const DAY: &str =
     r#"{"schedule_date": "2026-11-16", "entries": [{"start": "8-16", "title": "Nurse"}]}"#;
 
@@ -24,7 +25,7 @@ pub(crate) struct Gate {
     intake: Intake,
     pub(crate) address: SocketAddr,
     client: Client,
-    sender: String,
+    pub(crate) sender: String,
     pub(crate) viewer: String,
 }
 
@@ -42,9 +43,10 @@ impl Gate {
         let intake = Intake::new(pool, store.address(), store.address(), limits).unwrap();
         let gate = intake.clone();
         let anywhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
-        let listener = api::serve::Listener::bind(anywhere, tls).unwrap();
+        let metrics = Metrics::new(&site.address).unwrap();
+        let listener = metrics.counting(|| api::serve::Listener::bind(anywhere, tls)).unwrap();
         let address = listener.address();
-        tokio::spawn(serve(listener, intake, std::future::pending()));
+        tokio::spawn(serve(listener, intake, metrics, std::future::pending()));
         let sender = token(&site, Role::Edge, Tenants::All).await;
         let viewer = token(&site, Role::Viewer, Tenants::All).await;
         Gate { site, store, intake: gate, address, client: Client::new(), sender, viewer }
@@ -89,7 +91,7 @@ impl Gate {
     }
 
     /// Uses a presigned address.
-    async fn put(&self, place: &Value, bytes: &[u8]) -> StatusCode {
+    pub(crate) async fn put(&self, place: &Value, bytes: &[u8]) -> StatusCode {
         let mut request = self.client.put(place["url"].as_str().unwrap());
         for (name, value) in place["headers"].as_object().unwrap() {
             if name != "content-length" {
@@ -106,7 +108,7 @@ async fn token(site: &Site, role: Role, tenants: Tenants) -> String {
     secret.expose().to_owned()
 }
 
-fn picture(sequence: i32) -> Value {
+pub(crate) fn picture(sequence: i32) -> Value {
     json!({"sequence": sequence, "mime_type": "image/png", "size_bytes": PICTURE.len()})
 }
 

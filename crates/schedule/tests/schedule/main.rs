@@ -2,10 +2,12 @@
 
 #![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
+mod clock;
 mod columns;
 mod contract;
 mod crash;
 mod delivery;
+mod doors;
 mod intake;
 mod metrics;
 mod receiver;

@@ -1,4 +1,5 @@
-//! A worker that dies at each step of recording, and a process that sleeps through its lease.
+//! A worker that is dropped at each step of recording, and a process that sleeps through its lease while it reads. Processes that are killed or
+//! stopped at each step are in `doors.rs`.
 
 use std::process::Stdio;
 use std::time::Duration;
@@ -32,7 +33,7 @@ const STEPS: [(&str, &str, bool); 5] = [
     ("capture_session", "BEFORE UPDATE", true),
 ];
 
-async fn rows(site: &Site, user: i64) -> Vec<i64> {
+pub(crate) async fn rows(site: &Site, user: i64) -> Vec<i64> {
     let mut rows = Vec::new();
     for (table, _, _) in &STEPS[..4] {
         let count = format!("SELECT count(*) FROM schedule_ingest.{table} WHERE user_id = {user}");
@@ -41,7 +42,7 @@ async fn rows(site: &Site, user: i64) -> Vec<i64> {
     rows
 }
 
-async fn done(site: &Site, session: Uuid) {
+pub(crate) async fn done(site: &Site, session: Uuid) {
     testkit::eventually(LONG, "done", async || {
         let now = site.state(session).await;
         if now.0 == "done" { Ok(()) } else { Err(now) }

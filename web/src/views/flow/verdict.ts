@@ -17,6 +17,8 @@ export function shape(link: Link): Link['state'] {
 /** Why a link is not simply up; null when it is. */
 export function trouble(link: Link): string | null {
   const state = shape(link);
+  if (link.id === 'store' && state === 'down') return 'Not consumed';
+  if (link.id === 'store' && state === 'degraded') return 'Falls behind';
   if (state === 'down') return link.cut ? 'Cut' : link.id.startsWith('nodes:') ? 'All silent' : 'Down';
   if (state !== 'degraded') return null;
   if (link.id.startsWith('nodes:')) return 'Some silent';

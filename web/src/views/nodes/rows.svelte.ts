@@ -1,9 +1,10 @@
 // The rows of the table of nodes: asked in pages by what is looked at, and kept current by what the stream says has changed.
-import { ApiError, get, type Query } from '../../api/client';
+import { ApiError, get } from '../../api/client';
+import type { Values } from '../../api/document';
 import type { NodeChanges, NodeRow } from '../../api/types';
 
 export const PAGE = 500;
-type Answer = { total: number; offset: number; items: NodeRow[] };
+type Query = Values<'/api/v1/nodes', 'get'>;
 
 export class NodeRows {
   total = $state<number | null>(null);
@@ -46,7 +47,7 @@ export class NodeRows {
     this.#asking.add(offset);
     const stop = this.#stop;
     try {
-      const answer = await get<Answer>('/api/v1/nodes', { ...this.#query, offset, limit: PAGE }, stop.signal);
+      const answer = await get('/api/v1/nodes', { ...this.#query, offset, limit: PAGE }, stop.signal);
       if (stop.signal.aborted) return;
       const next = whole || answer.total !== this.total ? new Array<NodeRow | undefined>(answer.total) : [...this.rows];
       answer.items.forEach((row, i) => (next[offset + i] = row));

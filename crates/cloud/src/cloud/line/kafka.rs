@@ -4,11 +4,15 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bus::kafka::{
-    Cluster, ConsumerOptions, Group, KafkaConsumer, KafkaPublisher, PublisherOptions, admin,
+    Cluster, ConsumerOptions, Group, KafkaConsumer, KafkaPublisher, LagProbe, PublisherOptions,
+    admin,
 };
+use bus::rabbitmq::WorkQueue;
+use tokio::sync::Mutex;
 use tokio_util::sync::CancellationToken;
 
 use super::{BUS, Line, Make, PAUSE, look};
+use crate::behind::Ask;
 use crate::cloud::work::Work;
 use crate::config::KafkaBus;
 
@@ -35,7 +39,19 @@ impl Line {
         let made =
             |work: &Work| Some((work.clone(), self.consumers(work, &bus.cluster, &publisher)?));
         let groups: Vec<(Work, Make)> = self.own_works().filter_map(made).collect();
-        self.carry(publisher, groups, stop).await;
+        let group = |queue: &WorkQueue| {
+            let topics = queue.bindings.iter().map(|binding| binding.exchange.clone());
+            (queue.name.clone(), topics.collect::<BTreeSet<String>>())
+        };
+        let groups_of = self.topology.queues.iter().map(group).collect();
+        let probe = Arc::new(Mutex::new(LagProbe::new(bus.cluster.clone(), groups_of)));
+        let ask: Ask = Box::new(move || {
+            let probe = Arc::clone(&probe);
+            Box::pin(
+                async move { probe.lock().await.look().await.map_err(|error| error.to_string()) },
+            )
+        });
+        self.carry(publisher, groups, ask, stop).await;
         look.abort();
     }
 

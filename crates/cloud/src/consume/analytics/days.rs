@@ -23,6 +23,9 @@ const UNMARK: &str = "DELETE FROM kpi_mark t
 
 /// A minute is in range when its mean is. Time is counted in minutes, so a device that samples often
 /// weighs no more than one that does not.
+///
+/// A site's own aggregates (`e`) are about the same readings as the minutes (`r`), so the two are never added up: of each bucket the
+/// fuller of the two counts. Of several windows the finest that was sent for the day is taken, and a bucket stands for all its minutes.
 const STORE: &str =
     "INSERT INTO kpi_metric_day AS t (tenant_id, farm_id, barn_id, metric_type, unit,
          day, sample_count, mean_value, min_value, max_value, minutes_observed, minutes_in_range,
@@ -33,16 +36,52 @@ const STORE: &str =
      FROM unnest($1::uuid[], $2::uuid[], $3::uuid[], $4::text[], $5::text[], $6::date[],
              $7::float8[], $8::float8[])
          AS k (tenant_id, farm_id, barn_id, metric_type, unit, day, low, high)
+     CROSS JOIN LATERAL (SELECT k.day::timestamp AT TIME ZONE 'UTC' AS day_start,
+         (k.day + 1)::timestamp AT TIME ZONE 'UTC' AS day_end) d
      CROSS JOIN LATERAL (
-         SELECT sum(m.sample_count)::bigint AS n, sum(m.sum_value) AS total,
-             min(m.min_value) AS lowest, max(m.max_value) AS highest, count(*)::int AS minutes,
-             (count(*) FILTER (WHERE m.sum_value / m.sample_count BETWEEN k.low AND k.high))::int
-                 AS in_range
-         FROM kpi_minute m
-         WHERE m.tenant_id = k.tenant_id AND m.farm_id = k.farm_id AND m.barn_id = k.barn_id
-             AND m.metric_type = k.metric_type AND m.unit = k.unit
-             AND m.minute >= k.day::timestamp AT TIME ZONE 'UTC'
-             AND m.minute < (k.day + 1)::timestamp AT TIME ZONE 'UTC') c
+         SELECT coalesce(min(CASE b.aggregation_window WHEN '1m' THEN 1 WHEN '1h' THEN 60
+             ELSE 1440 END), 1) AS width
+         FROM kpi_edge_bucket b
+         WHERE b.tenant_id = k.tenant_id AND b.farm_id = k.farm_id AND b.barn_id = k.barn_id
+             AND b.metric_type = k.metric_type AND b.unit = k.unit
+             AND b.bucket_start >= d.day_start AND b.bucket_start < d.day_end) w
+     CROSS JOIN LATERAL (
+         SELECT sum(x.n)::bigint AS n, sum(x.total) AS total, min(x.lowest) AS lowest,
+             max(x.highest) AS highest, sum(x.minutes)::int AS minutes,
+             sum(x.in_range)::int AS in_range
+         FROM (
+             SELECT CASE WHEN e.n > coalesce(r.n, 0) THEN e.n ELSE r.n END AS n,
+                 CASE WHEN e.n > coalesce(r.n, 0) THEN e.total ELSE r.total END AS total,
+                 CASE WHEN e.n > coalesce(r.n, 0) THEN e.lowest ELSE r.lowest END AS lowest,
+                 CASE WHEN e.n > coalesce(r.n, 0) THEN e.highest ELSE r.highest END AS highest,
+                 CASE WHEN e.n > coalesce(r.n, 0) THEN w.width ELSE r.minutes END AS minutes,
+                 CASE WHEN e.n <= coalesce(r.n, 0) OR e.n IS NULL THEN r.in_range
+                      WHEN e.total / e.n BETWEEN k.low AND k.high THEN w.width
+                      ELSE 0 END AS in_range
+             FROM (
+                 SELECT date_bin(make_interval(mins => w.width), m.minute, d.day_start) AS bucket,
+                     sum(m.sample_count) AS n, sum(m.sum_value) AS total,
+                     min(m.min_value) AS lowest, max(m.max_value) AS highest,
+                     count(*) AS minutes,
+                     count(*) FILTER (WHERE m.sum_value / m.sample_count
+                         BETWEEN k.low AND k.high) AS in_range
+                 FROM kpi_minute m
+                 WHERE m.tenant_id = k.tenant_id AND m.farm_id = k.farm_id
+                     AND m.barn_id = k.barn_id AND m.metric_type = k.metric_type
+                     AND m.unit = k.unit
+                     AND m.minute >= d.day_start AND m.minute < d.day_end
+                 GROUP BY 1) r
+             FULL JOIN (
+                 SELECT b.bucket_start AS bucket, sum(b.sample_count) AS n,
+                     sum(b.sum_value) AS total, min(b.min_value) AS lowest,
+                     max(b.max_value) AS highest
+                 FROM kpi_edge_bucket b
+                 WHERE b.tenant_id = k.tenant_id AND b.farm_id = k.farm_id
+                     AND b.barn_id = k.barn_id AND b.metric_type = k.metric_type
+                     AND b.unit = k.unit AND b.aggregation_window
+                         = CASE w.width WHEN 1 THEN '1m' WHEN 60 THEN '1h' ELSE '1d' END
+                     AND b.bucket_start >= d.day_start AND b.bucket_start < d.day_end
+                 GROUP BY 1) e ON e.bucket = r.bucket) x) c
      WHERE c.n > 0
      ORDER BY 1, 6, 2, 3, 4, 5
      ON CONFLICT (tenant_id, day, farm_id, barn_id, metric_type, unit) DO UPDATE SET

@@ -43,7 +43,7 @@ const ADD: &str = "WITH input AS (
 
 /// The largest and smallest magnitudes that are added up: beyond them a sum could overflow, or a
 /// mean underflow, and no sensor means it.
-const LARGEST: f64 = 1e250;
+pub(super) const LARGEST: f64 = 1e250;
 const SMALLEST: f64 = 1e-250;
 
 /// Whether a reading counts; one that its sampler calls bad does not.

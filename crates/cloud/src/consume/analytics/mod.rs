@@ -2,11 +2,14 @@
 //!
 //! Promises: it has tables of its own and depends on no other service's. A reading is added to its
 //! minute once, however often it is delivered; days are computed from minutes whenever one of them
-//! has changed, so they are right after any backfill. Sessions and inference results are one row
-//! each and are summed up when they are asked for: there are few of them.
+//! has changed, so they are right after any backfill; where a site sends aggregates in place of readings, from
+//! those. Sessions, inference results, images and batches are one row each and are summed up when they are asked
+//! for: there are few of them.
 
 mod days;
+mod from_edge;
 mod hours;
+mod images;
 mod minutes;
 pub mod ranges;
 
@@ -16,16 +19,19 @@ use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
 use super::hold::{self, Store};
-use super::{ANALYTICS_SERVICE, Options, inference, session};
+use super::{ANALYTICS_SERVICE, Options, inference, session, sync};
 
 /// The events that KPIs are made of.
-pub(super) const WANTED: [EventType; 6] = [
+pub(super) const WANTED: [EventType; 9] = [
     EventType::TELEMETRY_INGESTED,
     EventType::TELEMETRY_AGGREGATED,
     EventType::SESSION_CREATED,
     EventType::SESSION_FINALIZED,
     EventType::SESSION_CANCELLED,
     EventType::INFERENCE_COMPLETED,
+    EventType::MEDIA_STORED,
+    EventType::SYNC_BATCH_SENT,
+    EventType::SYNC_BATCH_ACKED,
 ];
 
 struct Analytics {
@@ -39,10 +45,13 @@ impl Store for Analytics {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         minutes::add(&transaction, events).await?;
+        from_edge::upsert(&transaction, events).await?;
         hours::upsert(&transaction, events).await?;
         session::upsert(&transaction, "kpi_session", events).await?;
         session::cancel(&transaction, "kpi_session", events).await?;
         inference::upsert(&transaction, "kpi_inference", events).await?;
+        images::upsert(&transaction, events).await?;
+        sync::upsert(&transaction, "kpi_sync_batch", events).await?;
         transaction.commit().await?;
         Ok(())
     }

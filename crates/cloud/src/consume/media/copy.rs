@@ -19,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 use uuid::Uuid;
 
 use super::Stores;
+use super::stores::Sources;
 use crate::consume::MEDIA_STORE;
 
 /// The largest object that is copied; it is held in memory.
@@ -31,6 +32,8 @@ const LEASE_SECONDS: f64 = 900.0;
 const MAX_ATTEMPTS: i32 = 10;
 /// The longest pause between two attempts.
 const LONGEST_SECONDS: f64 = 3_600.0;
+/// How long an image waits whose tenant's own store is away.
+const AWAY_SECONDS: f64 = 10.0;
 /// The longest pause while a store or the database is away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
@@ -66,6 +69,10 @@ const FAILED: &str = "UPDATE media_object SET
 
 const RELEASE: &str = "UPDATE media_object SET copy_status = 'pending', copy_lease_token = NULL,
          copy_lease_until = NULL WHERE copy_lease_token = ANY ($1)";
+
+const PUT_OFF: &str = "UPDATE media_object SET copy_status = 'pending', copy_lease_token = NULL,
+         copy_lease_until = NULL, copy_next_at = clock_timestamp() + make_interval(secs => $2)
+     WHERE copy_lease_token = $1";
 
 /// Why an object was not copied.
 #[derive(Debug)]
@@ -113,10 +120,9 @@ pub(super) async fn run(
     (copies, poll): (usize, Duration),
     stop: &CancellationToken,
 ) {
-    let made =
-        Bucket::new(&stores.source).and_then(|source| Ok((source, Bucket::new(&stores.store)?)));
+    let made = Sources::new(stores).and_then(|sources| Ok((sources, Bucket::new(&stores.store)?)));
     let copier = match made {
-        Ok((source, store)) => Copier { pool, source, store },
+        Ok((sources, store)) => Copier { pool, sources, store },
         Err(error) => {
             tracing::error!(service = MEDIA_STORE, %error, "objects cannot be copied");
             return;
@@ -176,7 +182,7 @@ enum Ended {
 
 struct Copier<'a> {
     pool: &'a pg::Pool,
-    source: Bucket,
+    sources: Sources,
     store: Bucket,
 }
 
@@ -207,10 +213,24 @@ impl Copier<'_> {
         }
     }
 
+    /// Gives back an object whose store is away, for a while. No attempt is counted.
+    async fn put_off(&self, token: Uuid) {
+        if let Ok(client) = self.pool.get().await {
+            let _ = client.execute(PUT_OFF, &[&token, &AWAY_SECONDS]).await;
+        }
+    }
+
     /// Copies one object, or gives it back.
     async fn one(&self, claimed: Claimed) -> (Uuid, Ended) {
-        let copied = copy(&self.source, &self.store, &claimed).await;
+        let copied = copy(self.sources.of(claimed.tenant), &self.store, &claimed).await;
         let ended = match copied {
+            // Its images wait a little, so that those of others are not behind them.
+            Err(Error::Away(why)) if self.sources.is_own(claimed.tenant) => {
+                let tenant = claimed.tenant;
+                tracing::warn!(service = MEDIA_STORE, %tenant, why, "a tenant's copies wait for a store");
+                self.put_off(claimed.token).await;
+                return (claimed.token, Ended::Settled);
+            }
             Err(Error::Away(why)) => {
                 tracing::warn!(service = MEDIA_STORE, why, "copies wait for the object store");
                 Ended::Away

@@ -6,11 +6,12 @@ mod rows;
 mod stores;
 
 use bus::Consumer;
+use event::farm::EventType;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
 use super::hold::{self, Store};
-use super::{MEDIA_STORE, Options};
+use super::{MEDIA_STORE, Options, stored};
 use crate::copies;
 
 pub(super) use copy::DEFAULT_COPIES;
@@ -27,6 +28,7 @@ impl Store for Media {
         let mut client = self.pool.get().await?;
         let transaction = client.transaction().await?;
         rows::insert(&transaction, events).await?;
+        stored::note(&transaction, events, |kind| *kind == EventType::MEDIA_STORED).await?;
         transaction.commit().await?;
         Ok(())
     }

@@ -7,14 +7,13 @@ mod from_edge;
 mod journal;
 mod publish;
 mod readings;
-mod sync;
 
 use bus::Consumer;
 use tokio_util::sync::CancellationToken;
 
 use super::event::Event;
 use super::hold::{self, Store};
-use super::{Options, TELEMETRY_SERVICE, inference, session};
+use super::{Options, TELEMETRY_SERVICE, inference, session, stored, sync};
 
 struct Telemetry {
     pool: pg::Pool,
@@ -32,8 +31,9 @@ impl Store for Telemetry {
         session::expect_results(&transaction, events).await?;
         session::cancel(&transaction, "weighvision_session", events).await?;
         inference::upsert(&transaction, "inference_result", events).await?;
-        sync::upsert(&transaction, events).await?;
+        sync::upsert(&transaction, "sync_batch", events).await?;
         journal::insert(&transaction, events).await?;
+        stored::note(&transaction, events, stored::without_a_row).await?;
         transaction.commit().await?;
         Ok(())
     }

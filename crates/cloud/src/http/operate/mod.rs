@@ -88,7 +88,10 @@ async fn summary(State(http): State<Http>, Extension(token): Asker) -> Answer {
     let tenants = tally::tenants(&client, &token.tenants, bus_dead).await.map_err(unavailable)?;
     let counted = !matches!(bus_dead, BusDead::Unknown);
     let bus = http.service.bus;
-    Ok(Json(json!({"tenants": tenants, "bus": bus, "bus_dead_letters": counted})))
+    let behind = http.service.behind.known(matches!(token.tenants, Tenants::All));
+    Ok(Json(json!({
+        "tenants": tenants, "bus": bus, "bus_dead_letters": counted, "consumers": behind,
+    })))
 }
 
 async fn relay_dead_letters(State(http): State<Http>, Extension(token): Asker) -> Answer {

@@ -1,5 +1,6 @@
 //! Every list, by its route.
 
+use super::kpis::{KPI_IMAGES, KPI_SYNC};
 use super::listing::Filter::{Days, Id, Needed, Range, Text, Word};
 use super::listing::Listing;
 use super::session::SESSIONS;
@@ -20,6 +21,8 @@ pub(super) static ALL: &[(&str, Listing)] = &[
     ("/api/v1/kpis/sessions", KPI_SESSIONS),
     ("/api/v1/kpis/inference", KPI_INFERENCE),
     ("/api/v1/kpis/batches", KPI_BATCHES),
+    ("/api/v1/kpis/images", KPI_IMAGES),
+    ("/api/v1/kpis/sync", KPI_SYNC),
     ("/api/v1/sync/journal", SYNC_JOURNAL),
     ("/api/v1/ledger/frontiers", FRONTIERS),
     ("/api/v1/ledger/tombstones", TOMBSTONES),

@@ -8,6 +8,7 @@
 //! It only reads. Queries worked on at once are bounded, so that they cannot keep ingestion from the
 //! database.
 
+mod kpis;
 mod ledger;
 mod listing;
 mod listings;
@@ -115,7 +116,7 @@ impl Http {
 }
 
 /// Whose data is asked for. It may be left out when the token names one tenant.
-fn tenant(token: &Token, parameters: &Parameters) -> Result<TenantId, Refused> {
+pub(super) fn tenant(token: &Token, parameters: &Parameters) -> Result<TenantId, Refused> {
     if token.role == Role::Edge {
         let message = "a token of role edge may not read: use one of role viewer";
         return Err(Refused::new(StatusCode::FORBIDDEN, "forbidden", message));

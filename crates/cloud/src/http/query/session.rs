@@ -15,7 +15,7 @@ use crate::http::refused::Refused;
 const MOST: i64 = 200;
 
 /// Sessions, each with what of it has arrived. Whether one is complete is computed when asked for, from
-/// what is stored: so it is right in whatever order things came.
+/// what is stored: so it is right in whatever order things came. Where the cloud copies images, one that is not copied is not there yet.
 pub(super) const SESSIONS: Listing = Listing {
     columns: &[
         "session_id",
@@ -35,13 +35,15 @@ pub(super) const SESSIONS: Listing = Listing {
         "cancelled_at",
         "cancel_reason",
         "media_arrived",
+        "media_copied",
         "results_arrived",
         "complete",
         "updated_at",
     ],
-    table: "(SELECT s.*, m.media_arrived, r.results_arrived,
+    table: "(SELECT s.*, m.media_arrived, m.media_copied, r.results_arrived,
         s.created_at IS NOT NULL AND s.finalized_at IS NOT NULL
-            AND m.media_arrived >= s.image_count
+            AND CASE WHEN EXISTS (SELECT FROM media_copying) THEN m.media_copied
+                ELSE m.media_arrived END >= s.image_count
             AND r.results_arrived >= coalesce(s.inference_result_count, 0)
             AND NOT EXISTS (
                 SELECT 1 FROM (
@@ -52,7 +54,9 @@ pub(super) const SESSIONS: Listing = Listing {
                     WHERE i.tenant_id = s.tenant_id AND i.inference_result_id = named.id)
             ) AS complete
         FROM weighvision_session s
-        CROSS JOIN LATERAL (SELECT count(*) AS media_arrived FROM media_object o
+        CROSS JOIN LATERAL (SELECT count(*) AS media_arrived,
+                count(*) FILTER (WHERE o.copy_status = 'copied') AS media_copied
+            FROM media_object o
             WHERE o.tenant_id = s.tenant_id AND o.session_id = s.session_id) m
         CROSS JOIN LATERAL (SELECT count(*) AS results_arrived FROM inference_result i
             WHERE i.tenant_id = s.tenant_id AND i.session_id = s.session_id) r)",

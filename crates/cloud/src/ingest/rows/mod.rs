@@ -14,7 +14,7 @@ pub(crate) use ledger::{
     find_clones, read_blocks, read_pages, write_blocks, write_clones, write_pages, write_tombstones,
 };
 pub(crate) use rejected::write_rejected;
-pub(crate) use store::{copy_relay, insert_dedupe, notify};
+pub(crate) use store::{copy_relay, insert_dedupe, notify, take_asked_again};
 
 /// A number for a `bigint` column. Sequences and counts are below its limit by their own rules.
 fn bigint(number: u64) -> i64 {

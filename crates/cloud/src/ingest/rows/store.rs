@@ -45,6 +45,43 @@ pub(crate) async fn insert_dedupe(
     Ok(new.collect())
 }
 
+const AGAIN: &str = "WITH noted AS (
+         SELECT t.tenant_id, t.event_id FROM ingest_again t
+         JOIN unnest($1::uuid[], $2::uuid[]) AS k (tenant_id, event_id)
+             ON t.tenant_id = k.tenant_id AND t.event_id = k.event_id
+         ORDER BY 1, 2 FOR UPDATE OF t),
+     taken AS (
+         DELETE FROM ingest_again t USING noted n
+         WHERE t.tenant_id = n.tenant_id AND t.event_id = n.event_id
+         RETURNING t.tenant_id, t.event_id),
+     renewed AS (
+         UPDATE ingest_dedupe d SET first_seen_at = now() FROM taken t
+         WHERE d.tenant_id = t.tenant_id AND d.event_id = t.event_id)
+     SELECT tenant_id, event_id FROM taken";
+
+/// Of events that were accepted before, those that are to be published again: their notes are taken away, and they count as
+/// accepted now, so that they have time again to come to a store. One that another
+/// transaction is taking is waited for, and is not ours then.
+pub(crate) async fn take_asked_again<'a>(
+    transaction: &Transaction<'_>,
+    known: &[&'a Event],
+) -> Result<Vec<&'a Event>, Error> {
+    if known.is_empty() {
+        return Ok(Vec::new());
+    }
+    let tenants: Vec<Uuid> = known.iter().map(|event| event.envelope.tenant_id.uuid()).collect();
+    let ids: Vec<Uuid> = known.iter().map(|event| event.envelope.event_id.uuid()).collect();
+    let statement = transaction.prepare_cached(AGAIN).await?;
+    let rows = transaction.query(&statement, &[&tenants, &ids]).await?;
+    let mut taken: HashSet<(Uuid, Uuid)> =
+        rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+    // Once, though the batch may have it twice.
+    let again = known.iter().copied().filter(|event| {
+        taken.remove(&(event.envelope.tenant_id.uuid(), event.envelope.event_id.uuid()))
+    });
+    Ok(again.collect())
+}
+
 const RELAY: &str = "COPY relay_outbox (tenant_id, event_id, event_type, occurred_at, trace_id,
     routing_key, ordering_key, priority, envelope, stream, epoch, seq, traceparent)
     FROM STDIN BINARY";

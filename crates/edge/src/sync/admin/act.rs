@@ -1,4 +1,4 @@
-//! Redrive and unclaim: rows back to `pending`, with their audit.
+//! Redrive and unclaim: rows back to `pending`; give up: dead letters to `failed`. Each with its audit.
 
 use std::collections::BTreeMap;
 
@@ -19,8 +19,12 @@ pub const DEFAULT_LIMIT: u32 = 1_000;
 pub const MAX_LIMIT: u32 = 10_000;
 /// The most ids that one call names.
 pub const MAX_IDS: usize = 1_000;
+/// The longest reason for giving up, in characters.
+pub const MAX_BECAUSE_CHARS: usize = 500;
 
 /// Which dead letters to send again. Everything that is given must hold.
+///
+/// Rows that were given up are taken only when `ids` names them: whoever erred must say about which.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Redrive {
     /// These events.
@@ -56,6 +60,15 @@ impl Redrive {
     }
 }
 
+/// Which dead letters to give up, and why.
+#[derive(Debug, Clone)]
+pub struct GiveUp {
+    /// Which, by the rules of a redrive.
+    pub which: Redrive,
+    /// Why, in the operator's words: 1 to [`MAX_BECAUSE_CHARS`] characters.
+    pub because: String,
+}
+
 /// Which rows of expired leases to free.
 #[derive(Debug, Clone, Default, Serialize)]
 pub struct Unclaim {
@@ -87,19 +100,50 @@ pub struct Done {
     pub audit_id: Option<i64>,
 }
 
-/// What makes the two actions different.
+/// What makes the actions different.
 struct Action<'a> {
     name: &'static str,
     /// What says why a row is in this state.
     why: &'static str,
     /// Which rows; its parameters come first.
-    matching: &'static str,
+    matching: String,
     order: &'static str,
     parameters: Vec<&'a (dyn ToSql + Sync)>,
     set: &'static str,
     limit: u32,
     dry_run: bool,
     filter: serde_json::Value,
+    /// The operator's words.
+    because: Option<&'a str>,
+}
+
+// The parameters of a selection of dead letters.
+const SELECTED: &str = "failed_at IS NOT NULL AND ($1::uuid[] IS NULL OR tenant_id = ANY($1))
+    AND ($2::uuid[] IS NULL OR id = ANY($2)) AND ($3::text IS NULL OR dlq_reason = $3)
+    AND ($4::uuid IS NULL OR tenant_id = $4)
+    AND ($5::timestamptz IS NULL OR failed_at >= $5)
+    AND ($6::timestamptz IS NULL OR failed_at < $6)";
+
+/// The values of [`SELECTED`] that are not in the selection as the database wants them.
+struct Selected {
+    scope: Option<Vec<Uuid>>,
+    ids: Option<Vec<Uuid>>,
+    tenant: Option<Uuid>,
+}
+
+impl Selected {
+    fn new(tenants: &Tenants, what: &Redrive) -> Selected {
+        let ids = match what.ids.as_slice() {
+            [] => None,
+            ids => Some(ids.iter().map(|id| id.uuid()).collect()),
+        };
+        Selected { scope: scope(tenants), ids, tenant: uuid(what.tenant_id) }
+    }
+
+    fn parameters<'a>(&'a self, what: &'a Redrive) -> Vec<&'a (dyn ToSql + Sync)> {
+        let Selected { scope, ids, tenant } = self;
+        vec![scope, ids, &what.reason, tenant, &what.failed_after, &what.failed_before]
+    }
 }
 
 /// Sends dead letters again.
@@ -109,34 +153,46 @@ pub async fn redrive(
     actor: &Actor,
     what: &Redrive,
 ) -> Result<Done, pg::Error> {
-    let ids: Option<Vec<Uuid>> = match what.ids.as_slice() {
-        [] => None,
-        ids => Some(ids.iter().map(|id| id.uuid()).collect()),
-    };
-    let (scope, tenant) = (scope(tenants), uuid(what.tenant_id));
+    let selected = Selected::new(tenants, what);
+    let states = if what.ids.is_empty() { "'dlq'" } else { "'dlq', 'failed'" };
     let action = Action {
         name: "redrive",
         why: "dlq_reason",
-        matching: "status = 'dlq' AND failed_at IS NOT NULL AND ($1::uuid[] IS NULL OR tenant_id = ANY($1))
-            AND ($2::uuid[] IS NULL OR id = ANY($2)) AND ($3::text IS NULL OR dlq_reason = $3)
-            AND ($4::uuid IS NULL OR tenant_id = $4)
-            AND ($5::timestamptz IS NULL OR failed_at >= $5)
-            AND ($6::timestamptz IS NULL OR failed_at < $6)",
+        matching: format!("status IN ({states}) AND {SELECTED}"),
         order: "failed_at, id",
-        parameters: vec![
-            &scope,
-            &ids,
-            &what.reason,
-            &tenant,
-            &what.failed_after,
-            &what.failed_before,
-        ],
+        parameters: selected.parameters(what),
         set: "status = 'pending', attempt_count = 0, next_attempt_at = clock_timestamp(),
             updated_at = now(), last_attempt_at = NULL, last_error_code = NULL, last_error_message = NULL,
             failed_at = NULL, dlq_reason = NULL",
         limit: what.limit,
         dry_run: what.dry_run,
         filter: json!(what),
+        because: None,
+    };
+    run(pool, actor, action).await
+}
+
+/// Gives up dead letters: nobody sends them again, and retention archives them as it does dead letters.
+pub async fn give_up(
+    pool: &pg::Pool,
+    tenants: &Tenants,
+    actor: &Actor,
+    what: &GiveUp,
+) -> Result<Done, pg::Error> {
+    let GiveUp { which, because } = what;
+    let selected = Selected::new(tenants, which);
+    let action = Action {
+        name: "give_up",
+        why: "dlq_reason",
+        matching: format!("status = 'dlq' AND {SELECTED}"),
+        order: "failed_at, id",
+        parameters: selected.parameters(which),
+        // What it died of stays on the row; the days until its archive count from now.
+        set: "status = 'failed', updated_at = now()",
+        limit: which.limit,
+        dry_run: which.dry_run,
+        filter: json!(which),
+        because: Some(because),
     };
     run(pool, actor, action).await
 }
@@ -155,7 +211,8 @@ pub async fn unclaim_stuck(
         matching: "NOT finished AND status IN ('claimed', 'sending')
             AND lease_expires_at < now()
             AND ($1::uuid[] IS NULL OR tenant_id = ANY($1))
-            AND ($2::uuid IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR claimed_by = $3)",
+            AND ($2::uuid IS NULL OR tenant_id = $2) AND ($3::text IS NULL OR claimed_by = $3)"
+            .to_owned(),
         order: "lease_expires_at, id",
         parameters: vec![&scope, &tenant, &what.claimed_by],
         // A lost lease counts, whoever notices it: else a row that kills its forwarder would never
@@ -167,6 +224,7 @@ pub async fn unclaim_stuck(
         limit: what.limit,
         dry_run: what.dry_run,
         filter: json!(what),
+        because: None,
     };
     run(pool, actor, action).await
 }
@@ -187,9 +245,9 @@ async fn run(pool: &pg::Pool, actor: &Actor, action: Action<'_>) -> Result<Done,
     // The number of rows is known at the end; nobody sees the audit before.
     let audit_id: i64 = transaction
         .query_one(
-            "INSERT INTO sync_audit (action, via, actor, filter, rows) VALUES ($1, $2, $3, $4, 1)
-             RETURNING id",
-            &[&action.name, &actor.via, &actor.name, &Json(&action.filter)],
+            "INSERT INTO sync_audit (action, via, actor, filter, rows, because)
+             VALUES ($1, $2, $3, $4, 1, $5) RETURNING id",
+            &[&action.name, &actor.via, &actor.name, &Json(&action.filter), &action.because],
         )
         .await?
         .try_get(0)?;

@@ -231,6 +231,9 @@ pub struct Noted {
     pub dlq_reason: Option<String>,
     /// Who held it.
     pub claimed_by: Option<String>,
+    /// Why it was given up, in the operator's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
 }
 
 /// A row with its history.
@@ -264,7 +267,7 @@ pub async fn show(
     let history = client
         .query(
             "SELECT a.at, a.action, a.actor, a.id, r.status, r.attempt_count, r.last_error_code,
-                 r.last_error_message, r.failed_at, r.dlq_reason, r.claimed_by
+                 r.last_error_message, r.failed_at, r.dlq_reason, r.claimed_by, a.because
              FROM sync_audit_row r JOIN sync_audit a ON a.id = r.audit_id
              WHERE r.outbox_id = $1 ORDER BY r.audit_id DESC LIMIT $2",
             &[&id.uuid(), &MAX_HISTORY],
@@ -283,6 +286,7 @@ pub async fn show(
             failed_at: row.try_get(8)?,
             dlq_reason: row.try_get(9)?,
             claimed_by: row.try_get(10)?,
+            because: row.try_get(11)?,
         })
     });
     Ok(Some(Detail {

@@ -1,4 +1,4 @@
-//! What operators do with the outbox: look, redrive dead letters, free stuck rows.
+//! What operators do with the outbox: look, redrive dead letters or give them up, free stuck rows.
 //!
 //! The HTTP API and the command line stand on this. docs/spec/sync-forwarder.md is the contract.
 //!
@@ -19,7 +19,10 @@ use event::id::TenantId;
 use serde::Serialize;
 use uuid::Uuid;
 
-pub use act::{DEFAULT_LIMIT, Done, MAX_IDS, MAX_LIMIT, Redrive, Unclaim, redrive, unclaim_stuck};
+pub use act::{
+    DEFAULT_LIMIT, Done, GiveUp, MAX_BECAUSE_CHARS, MAX_IDS, MAX_LIMIT, Redrive, Unclaim, give_up,
+    redrive, unclaim_stuck,
+};
 pub use groups::{DeadGroup, dead_groups};
 pub use look::{Detail, Filter, MAX_PAGE, Noted, PAGE, Page, Row, list, show};
 pub use stats::{Breaker, PACE_SECONDS, Stats, TenantStats, stats, stats_over};

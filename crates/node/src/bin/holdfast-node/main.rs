@@ -3,11 +3,12 @@
 mod carry;
 mod config;
 mod files;
+mod manual;
 mod screen;
 mod show;
 
 use anyhow::{Context, Result};
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, CommandFactory, Parser, Subcommand, ValueEnum};
 use node::Config;
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -68,6 +69,22 @@ enum Command {
     /// Check and explain the configuration.
     #[command(subcommand)]
     Config(ConfigCommand),
+    /// What a shell needs to complete commands.
+    #[command(after_help = "Examples:\n  \
+        holdfast-node completions bash > /etc/bash_completion.d/holdfast-node\n  \
+        holdfast-node completions zsh > ~/.zfunc/_holdfast-node")]
+    Completions {
+        /// The shell.
+        #[arg(value_enum)]
+        shell: clap_complete::Shell,
+    },
+    /// Write a man page for every command.
+    #[command(after_help = "Example:\n  holdfast-node manual --out /usr/local/share/man/man1")]
+    Manual {
+        /// The folder; it is made if it is not there.
+        #[arg(long, value_name = "DIR")]
+        out: PathBuf,
+    },
 }
 
 #[derive(Subcommand)]
@@ -104,8 +121,12 @@ enum ConfigCommand {
     Check {
         #[command(flatten)]
         config: ConfigArg,
+        /// As JSON, for programs: a list of keys with value and origin.
+        #[arg(long)]
+        json: bool,
     },
     /// Print every key with its default, environment name and meaning, as Markdown.
+    #[command(after_help = "Example:\n  holdfast-node config reference | grep spool")]
     Reference,
 }
 
@@ -121,7 +142,7 @@ fn main() -> ExitCode {
     match run(Cli::parse()) {
         Ok(code) => code,
         Err(error) => {
-            screen::complain(&format!("{error:#}"));
+            screen::complain(&screen::causes(&error));
             ExitCode::FAILURE
         }
     }
@@ -140,11 +161,15 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Spool(SpoolCommand::Verify { place }) => show::inspect(&place, true),
         Command::Spool(SpoolCommand::Export(args)) => carry::export(&args),
         Command::Spool(SpoolCommand::Import(args)) => carry::import(&args),
-        Command::Config(ConfigCommand::Check { config }) => config::check(config.config.as_deref()),
+        Command::Config(ConfigCommand::Check { config, json }) => {
+            config::check(config.config.as_deref(), json)
+        }
         Command::Config(ConfigCommand::Reference) => {
             screen::say(&settings::reference(node::SECTION, node::KEYS))?;
             Ok(ExitCode::SUCCESS)
         }
+        Command::Completions { shell } => manual::completions(shell, Cli::command()),
+        Command::Manual { out } => manual::pages(&out, Cli::command()),
     }
 }
 

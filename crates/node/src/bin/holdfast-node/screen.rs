@@ -11,6 +11,18 @@ pub(crate) fn say(text: &str) -> io::Result<()> {
     }
 }
 
+/// A failure with its causes, each said once: many an error repeats its cause in its own words.
+pub(crate) fn causes(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if !text.contains(&cause) {
+            let colon = if text.is_empty() { "" } else { ": " };
+            text.push_str(&format!("{colon}{cause}"));
+        }
+    }
+    text
+}
+
 /// Prints a failure.
 pub(crate) fn complain(text: &str) {
     let mut stderr = io::stderr();
@@ -113,6 +125,17 @@ pub(crate) fn span(seconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let cause = std::io::Error::other("no such file");
+        let error = anyhow::Error::new(cause).context("cannot read x: no such file");
+        assert_eq!(causes(&error), "cannot read x: no such file");
+        assert_eq!(
+            causes(&error.context("not started")),
+            "not started: cannot read x: no such file"
+        );
+    }
 
     #[test]
     fn numbers_read_well() {

@@ -1,4 +1,4 @@
-//! `sync_batch`: what the sites say about the batches they sent, in whichever order it comes.
+//! Batches: what the sites say about those they sent, one row each, in whichever order it comes.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,7 @@ use pg::Transaction;
 use serde::Deserialize;
 use uuid::Uuid;
 
-use crate::consume::event::Event;
+use super::event::Event;
 
 #[derive(Debug, Deserialize)]
 struct Batch {
@@ -18,7 +18,7 @@ struct Batch {
 }
 
 /// Of several events of one kind about one batch the latest counts.
-const SENT: &str = "INSERT INTO sync_batch AS t (tenant_id, batch_id, sent_event_id, sent_at,
+const SENT: &str = "INSERT INTO {table} AS t (tenant_id, batch_id, sent_event_id, sent_at,
          sent_count, edge_cluster_id)
      SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::timestamptz[], $5::bigint[],
          $6::text[])
@@ -28,7 +28,7 @@ const SENT: &str = "INSERT INTO sync_batch AS t (tenant_id, batch_id, sent_event
      WHERE t.sent_at IS NULL
          OR (excluded.sent_at, excluded.sent_event_id) > (t.sent_at, t.sent_event_id)";
 
-const ACKED: &str = "INSERT INTO sync_batch AS t (tenant_id, batch_id, acked_event_id, acked_at,
+const ACKED: &str = "INSERT INTO {table} AS t (tenant_id, batch_id, acked_event_id, acked_at,
          acked_count)
      SELECT * FROM unnest($1::uuid[], $2::text[], $3::uuid[], $4::timestamptz[], $5::bigint[])
      ON CONFLICT (tenant_id, batch_id) DO UPDATE SET acked_event_id = excluded.acked_event_id,
@@ -36,9 +36,10 @@ const ACKED: &str = "INSERT INTO sync_batch AS t (tenant_id, batch_id, acked_eve
      WHERE t.acked_at IS NULL
          OR (excluded.acked_at, excluded.acked_event_id) > (t.acked_at, t.acked_event_id)";
 
-/// Stores what a batch of events says about batches.
+/// Stores what a batch of events says about batches in `table`, which has the columns of a batch.
 pub(super) async fn upsert(
     transaction: &Transaction<'_>,
+    table: &'static str,
     events: &[Event],
 ) -> Result<(), pg::Error> {
     for (kind, text) in [(EventType::SYNC_BATCH_SENT, SENT), (EventType::SYNC_BATCH_ACKED, ACKED)] {
@@ -46,7 +47,7 @@ pub(super) async fn upsert(
         if picked.is_empty() {
             continue;
         }
-        let statement = transaction.prepare_cached(text).await?;
+        let statement = transaction.prepare_cached(&text.replace("{table}", table)).await?;
         let tenants: Vec<Uuid> = picked.keys().map(|(tenant, _)| *tenant).collect();
         let batches: Vec<&str> = picked.keys().map(|(_, batch)| batch.as_str()).collect();
         let ids: Vec<Uuid> = picked.values().map(|(event, _)| event.id()).collect();
