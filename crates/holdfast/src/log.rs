@@ -14,8 +14,8 @@ use tracing_subscriber::{Layer as _, fmt};
 
 use crate::otlp;
 
-/// Below these, messages that the broker returned and the parameters of statements would be in the log.
-const NO_BODIES: [&str; 2] = [::cloud::LOG_DIRECTIVE, "tokio_postgres=warn"];
+/// Below these, messages that the broker returned, the parameters of statements and signed addresses would be in the log.
+const NO_BODIES: [&str; 3] = [::cloud::LOG_DIRECTIVE, "tokio_postgres=warn", "s3s=info"];
 
 /// How log lines look.
 #[derive(Debug, Clone, Copy, ValueEnum)]

@@ -8,11 +8,7 @@
 //! `HOLDFAST_SEED=n` repeats a run's choices.
 
 #![cfg(feature = "kafka")]
-#![expect(
-    clippy::unwrap_used,
-    clippy::print_stdout,
-    reason = "helpers of tests stand outside #[test] functions"
-)]
+#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::PermissionsExt;

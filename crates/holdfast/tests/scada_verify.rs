@@ -1,6 +1,10 @@
 //! `holdfast scada verify` and `holdfast where` on a node's outbox and the historian's tables.
 
-#![expect(clippy::unwrap_used, reason = "helpers of tests stand outside #[test] functions")]
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "helpers of tests stand outside #[test] functions"
+)]
 
 use std::process::{Command, Output};
 use std::sync::Arc;

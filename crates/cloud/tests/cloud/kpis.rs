@@ -116,6 +116,29 @@ async fn a_site_that_sends_hours_alone_has_days_of_hours() {
 }
 
 #[tokio::test]
+async fn a_day_of_the_cloud_follows_the_hours_of_a_site_however_late() {
+    let database = database("edge_hours").await;
+    let replica = Replica::start(&database, options());
+    let barn = Barn::new(TenantId::mint());
+    let samples = async || {
+        settled(&database).await;
+        let client = database.connect().await.unwrap();
+        let query = "SELECT sample_count FROM telemetry_aggregate WHERE aggregation_window = '1d'";
+        client.query_one(query, &[]).await.unwrap().get::<_, i64>(0)
+    };
+    let hour = |at, version, values| aggregate(&barn, "1h", at, version, values);
+    replica.deliver(&[hour("2026-02-01T10:00:00Z", 1, &[20.0, 22.0])]).await;
+    assert_eq!(samples().await, 2);
+    let late = [
+        hour("2026-02-01T09:00:00Z", 1, &[18.0]),
+        hour("2026-02-01T10:00:00Z", 2, &[20.0, 22.0, 24.0]),
+    ];
+    replica.deliver(&late).await;
+    assert_eq!(samples().await, 4);
+    replica.stop().await;
+}
+
+#[tokio::test]
 async fn images_and_batches_are_counted_once_by_day() {
     let session = SessionId::mint();
     let mut barns = Vec::new();

@@ -131,7 +131,7 @@ const LATEST: &str = "INSERT INTO telemetry_latest AS t (tenant_id, device_id, m
 
 /// The keys of buckets, as columns.
 #[derive(Default)]
-struct Keys {
+pub(super) struct Keys {
     tenants: Vec<Uuid>,
     devices: Vec<Uuid>,
     metrics: Vec<String>,
@@ -141,13 +141,25 @@ struct Keys {
 
 impl Keys {
     fn push(&mut self, row: &tokio_postgres::Row) -> Timestamp {
-        self.tenants.push(row.get(0));
-        self.devices.push(row.get(1));
-        self.metrics.push(row.get(2));
-        self.units.push(row.get(3));
         let start = row.get(4);
-        self.starts.push(start);
+        self.add(row.get(0), row.get(1), row.get(2), row.get(3), start);
         start
+    }
+
+    /// One more bucket.
+    pub(super) fn add(
+        &mut self,
+        tenant: Uuid,
+        device: Uuid,
+        metric: String,
+        unit: String,
+        start: Timestamp,
+    ) {
+        self.tenants.push(tenant);
+        self.devices.push(device);
+        self.metrics.push(metric);
+        self.units.push(unit);
+        self.starts.push(start);
     }
 }
 
@@ -261,13 +273,24 @@ async fn changed(
             )
             .await?;
     }
-    if let Some(next) = window.next() {
-        let starts: Vec<Timestamp> = keys.starts.iter().map(|at| next.start_of(*at)).collect();
-        let Keys { tenants, devices, metrics, units, .. } = &keys;
-        let statement = transaction.prepare_cached(MARK).await?;
-        transaction
-            .execute(&statement, &[&next.as_str(), tenants, devices, metrics, units, &starts])
-            .await?;
+    mark_longer(transaction, window, &keys).await
+}
+
+/// Marks the buckets of the next longer window that hold these.
+pub(super) async fn mark_longer(
+    transaction: &Transaction<'_>,
+    window: Window,
+    keys: &Keys,
+) -> Result<(), pg::Error> {
+    let Some(next) = window.next() else { return Ok(()) };
+    let Keys { tenants, devices, metrics, units, starts } = keys;
+    if starts.is_empty() {
+        return Ok(());
     }
+    let starts: Vec<Timestamp> = starts.iter().map(|at| next.start_of(*at)).collect();
+    let statement = transaction.prepare_cached(MARK).await?;
+    transaction
+        .execute(&statement, &[&next.as_str(), tenants, devices, metrics, units, &starts])
+        .await?;
     Ok(())
 }

@@ -1,7 +1,7 @@
 //! Aggregates that a site made itself, for sites that send these in place of readings, or beside them.
 //!
 //! Promise: nothing is counted twice. A site's aggregate and the cloud's own are about the same readings, and are never added up: the row of
-//! more samples wins, in any order of arrival. The event is on the bus already, so it is not published again; the cloud's own events, which come
+//! more samples wins, in any order of arrival. A longer window is made from it, as from the cloud's own. The event is on the bus already, so it is not published again; the cloud's own events, which come
 //! back over the bus, do not say that they are an edge's and are left alone.
 
 use std::collections::BTreeMap;
@@ -13,6 +13,7 @@ use pg::Transaction;
 use serde::Deserialize;
 use uuid::Uuid;
 
+use super::aggregate::{Keys, mark_longer};
 use crate::consume::event::Event;
 
 #[derive(Debug, Deserialize)]
@@ -77,6 +78,15 @@ pub(super) async fn upsert(
     }
     if picked.is_empty() {
         return Ok(());
+    }
+    // Marks before rows, the shorter window first: that is the order of whoever computes aggregates.
+    for window in Window::ALL {
+        let mut keys = Keys::default();
+        let of_window = picked.iter().filter(|(key, _)| key.5 == window.as_str());
+        for (key, (event, _)) in of_window {
+            keys.add(key.0, key.2, key.3.clone(), key.4.clone(), event.envelope.occurred_at);
+        }
+        mark_longer(transaction, window, &keys).await?;
     }
     let rows: Vec<&(&Event, FromEdge)> = picked.values().collect();
     let of =
