@@ -78,7 +78,7 @@ async fn dropped_events_without_a_sequence_are_told_of_by_tenant_type_time_and_i
     let report = turn(&config, None).await;
     assert_eq!(report.rows(Job::Disk, Fate::Dropped), 0, "{report:?}");
     assert!(report.disk.unwrap().over > 0, "though it is still above the limit");
-    assert_eq!(notices(&site, ours.tenant).await, std::slice::from_ref(&notice));
+    assert_eq!(notices(&site, ours.tenant).await, std::slice::from_ref(notice));
 
     // One that may have left is not changed any more: the next has its own.
     let left = "UPDATE sync_outbox SET updated_at = clock_timestamp() WHERE tenant_id = $1";
