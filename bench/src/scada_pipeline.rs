@@ -1,14 +1,14 @@
 //! SCADA from a node's outbox through Kafka to the historian's tables: the real dispatchers, broker, historian and a durable Postgres on
 //! one machine.
 //!
-//! - `throughput_…`: a backlog in the outbox; events a second until the last is in the historian, beside the loop that the seed describes
+//! - `throughput_…`: a backlog in the outbox; events a second until the last is in the historian, beside a plain loop
 //!   (50 rows every 500 ms, one publish a row, one update a row) on the same outbox, broker and historian.
 //! - `…_beside_the_whole`: each stage alone, beside all of it. The slower one is where the time goes.
 //! - `latency_…`: 310 events a second, as a hundred nodes make them; from the write to the outbox to the row at the historian, beside the
-//!   seed's loop. That one holds 100 a second at most, and is given 62. The historian is asked every few milliseconds, so that much
+//!   plain loop. That one holds 100 a second at most, and is given 62. The historian is asked every few milliseconds, so that much
 //!   is in both.
 //! - `held_for_a_minute…`: the highest rate that was found at which, written to the outbox for a minute, the backlog between outbox and
-//!   historian stays flat; beside the seed's loop, and beside what is aimed at, a hundred times the seed's load of 310 a second.
+//!   historian stays flat; beside the plain loop, and beside what is aimed at, a hundred times a load of 310 a second.
 
 use std::collections::HashMap;
 use std::os::unix::fs::PermissionsExt as _;
@@ -39,18 +39,18 @@ use crate::row::Row;
 const BACKLOG: usize = 60_000;
 const NODES: u16 = 100;
 const OUR_BATCH: u32 = 1_000;
-const SEED_BATCH: i64 = 50;
-const SEED_POLL: Duration = Duration::from_millis(500);
-/// How long the seed's loop is measured; its rate does not change with the backlog.
-const SEED_FOR: Duration = Duration::from_secs(5);
-/// 310 events a second, and what the seed's loop is given.
+const PLAIN_BATCH: i64 = 50;
+const PLAIN_POLL: Duration = Duration::from_millis(500);
+/// How long the plain loop is measured; its rate does not change with the backlog.
+const PLAIN_FOR: Duration = Duration::from_secs(5);
+/// 310 events a second, and what the plain loop is given.
 const WRITES: usize = 100;
 const OUR_EVENTS_A_WRITE: usize = 31;
-const SEED_EVENTS_A_WRITE: usize = 6;
+const PLAIN_EVENTS_A_WRITE: usize = 6;
 const WRITE_EVERY: Duration = Duration::from_millis(100);
 const LOOK_EVERY: Duration = Duration::from_millis(3);
 const ALL_WITHIN: Duration = Duration::from_secs(120);
-/// What is aimed at: a hundred times the load that the seed describes.
+/// What is aimed at: a hundred times the load of a hundred nodes.
 const AIM: f64 = 31_000.0;
 /// How many rates are tried, between none and the throughput of a backlog: writing costs as well, so that that one is never held.
 const TRIES: u32 = 4;
@@ -76,17 +76,17 @@ async fn measure(place: &Place, folder: &Path) -> Result<Vec<Row>> {
     place.say("scada_pipeline", "throughput");
     let (to_kafka, to_historian) = line.stages(BACKLOG).await?;
     let whole = line.whole(BACKLOG).await?;
-    let seed = line.seed_rate().await?;
+    let plain = line.plain_rate().await?;
     place.say("scada_pipeline", "latency");
     let ours = line.latency(OUR_EVENTS_A_WRITE, false).await?;
-    let theirs = line.latency(SEED_EVENTS_A_WRITE, true).await?;
+    let theirs = line.latency(PLAIN_EVENTS_A_WRITE, true).await?;
     place.say("scada_pipeline", "the highest rate that is held for a minute");
     let held = line.held(place, whole).await?;
     line.check().await?;
     kafka.stop().await?;
     postgres.stop().await?;
     let mut rows = vec![
-        Row::more("scada_pipeline/throughput_beside_the_seeds_loop", "events/s", whole, seed),
+        Row::more("scada_pipeline/throughput_beside_a_plain_loop", "events/s", whole, plain),
         Row::more("scada_pipeline/outbox_to_kafka_beside_the_whole", "events/s", to_kafka, whole),
         Row::more(
             "scada_pipeline/kafka_to_historian_beside_the_whole",
@@ -94,13 +94,13 @@ async fn measure(place: &Place, folder: &Path) -> Result<Vec<Row>> {
             to_historian,
             whole,
         ),
-        Row::more("scada_pipeline/held_for_a_minute_beside_the_seeds_loop", "events/s", held, seed),
+        Row::more("scada_pipeline/held_for_a_minute_beside_a_plain_loop", "events/s", held, plain),
         Row::more("scada_pipeline/held_for_a_minute_beside_the_aim", "events/s", held, AIM)
             .bar(1.0),
     ];
     for (name, share) in [("p50", 0.5), ("p99", 0.99)] {
         rows.push(Row::less(
-            format!("scada_pipeline/latency_{name}_at_310_a_second_beside_the_seeds_loop"),
+            format!("scada_pipeline/latency_{name}_at_310_a_second_beside_a_plain_loop"),
             "ms",
             quantile(&ours, share),
             quantile(&theirs, share),
@@ -244,14 +244,14 @@ impl Line {
         Ok(())
     }
 
-    /// Events a second by the seed's loop.
-    async fn seed_rate(&self) -> Result<f64> {
+    /// Events a second by the plain loop.
+    async fn plain_rate(&self) -> Result<f64> {
         let historian = Historian::start(self.config.clone()).await?;
         self.warm().await?;
         let before = self.stored().await?;
         self.fill(2_000).await?;
         let started = Instant::now();
-        let sent = self.seed_loop(&CancellationToken::new(), Some(SEED_FOR)).await?;
+        let sent = self.plain_loop(&CancellationToken::new(), Some(PLAIN_FOR)).await?;
         self.until_stored(before + sent).await?;
         let rate = sent as f64 / started.elapsed().as_secs_f64();
         self.at_node.batch_execute("TRUNCATE outbox_events").await?;
@@ -259,12 +259,16 @@ impl Line {
         Ok(rate)
     }
 
-    /// The dispatcher as the seed describes it. Returns how many it has published.
-    async fn seed_loop(&self, stop: &CancellationToken, within: Option<Duration>) -> Result<usize> {
+    /// The plain loop: rows by status, one publish and one update each. Returns how many it has published.
+    async fn plain_loop(
+        &self,
+        stop: &CancellationToken,
+        within: Option<Duration>,
+    ) -> Result<usize> {
         let client = pg::connect(&self.node).await?;
         let take = client
             .prepare(
-                "UPDATE outbox_events SET status = 'IN_PROGRESS', locked_by = 'seed', locked_at = now(),
+                "UPDATE outbox_events SET status = 'IN_PROGRESS', locked_by = 'plain', locked_at = now(),
                      lock_expires_at = now() + interval '2 min', lease_token = gen_random_uuid()
                  WHERE id IN (SELECT id FROM outbox_events WHERE status = 'PENDING' AND available_at <= now()
                               ORDER BY created_at LIMIT $1 FOR UPDATE SKIP LOCKED)
@@ -278,7 +282,7 @@ impl Line {
             .await?;
         let (started, mut sent) = (Instant::now(), 0);
         while !stop.is_cancelled() && within.is_none_or(|within| started.elapsed() < within) {
-            for row in client.query(&take, &[&SEED_BATCH]).await? {
+            for row in client.query(&take, &[&PLAIN_BATCH]).await? {
                 let id: Uuid = row.get(0);
                 let Json(headers): Json<Headers> = row.get(3);
                 let (tag, body): (&str, String) = (row.get(1), row.get(2));
@@ -290,26 +294,27 @@ impl Line {
                 client.execute(&done, &[&id]).await?;
                 sent += 1;
             }
-            tokio::time::sleep(SEED_POLL).await;
+            tokio::time::sleep(PLAIN_POLL).await;
         }
         Ok(sent)
     }
 
     /// The times of measurements from their write to their row, in ms.
-    async fn latency(&self, events_a_write: usize, by_seed: bool) -> Result<Vec<f64>> {
+    async fn latency(&self, events_a_write: usize, by_plain_loop: bool) -> Result<Vec<f64>> {
         let historian = Historian::start(self.config.clone()).await?;
         self.warm().await?;
-        let dispatcher = if by_seed { None } else { Some(self.dispatch("one")?) };
+        let dispatcher = if by_plain_loop { None } else { Some(self.dispatch("one")?) };
         let stop = CancellationToken::new();
         let measured = async {
             let times = self.probe(events_a_write).await;
             stop.cancel();
             times
         };
-        let seed =
-            async { if by_seed { self.seed_loop(&stop, None).await.map(drop) } else { Ok(()) } };
-        let (times, seed) = tokio::join!(measured, seed);
-        seed?;
+        let plain = async {
+            if by_plain_loop { self.plain_loop(&stop, None).await.map(drop) } else { Ok(()) }
+        };
+        let (times, plain) = tokio::join!(measured, plain);
+        plain?;
         if let Some(dispatcher) = dispatcher {
             dispatcher.stop().await;
         }

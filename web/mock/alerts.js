@@ -10,7 +10,7 @@ export function alerts(system, records, memory) {
     items.push({ id, rule, severity, subject, site, since: iso(since), value, threshold, unit, text, what_to_do });
   };
   for (const site of system.sites) {
-    if (site.uplinkCut) add('breaker_open', system.now - site.linkSince > 300_000 ? 'critical' : 'warning', `uplink of ${site.name}`, site.name, Math.round((system.now - site.linkSince) / 1000), 300, 's', `${site.name} cannot reach the cloud. What it stores waits in its outbox.`, 'Check the site’s internet link and the cloud’s address. Nothing is lost: the outbox drains when the link is back.');
+    if (site.uplinkCut) add('breaker_open', 'warning', `uplink of ${site.name}`, site.name, null, null, '', `${site.name} cannot reach the cloud. What it stores waits in its outbox.`, 'Check the site’s internet link and the cloud’s address. Nothing is lost: the outbox drains when the link is back.');
     const age = site.oldestSince ? (system.now - site.oldestSince) / 1000 : 0;
     if (age > 30) add('oldest_pending', age > 300 ? 'critical' : 'warning', `outbox of ${site.name}`, site.name, Math.round(age), age > 300 ? 300 : 30, 's', `The oldest event in the outbox of ${site.name} waits for ${Math.round(age)} s.`, 'Look at the uplink first; then at the forwarder’s log with holdfast outbox status.');
   }

@@ -24,6 +24,13 @@ export class Records {
         shelved_until: i === 8 ? iso(now + 35 * 60_000) : null, shelved_by: i === 8 ? 'shift-lead' : null, shelf_reason: i === 8 ? 'sensor is being replaced' : null, chattering: i === 2, occurrences: 1 + Math.floor(noise(i, 6) * 40),
       };
     }).filter((one, i, all) => all.findIndex((other) => other.id === one.id) === i);
+    // More than a page of alarms that are over, and behind them one that was raised before and that nobody has dealt with.
+    const over = { ...this.alarms.at(-1), state: STATES[3], severity: 'LOW', tag: 'INSTRUMENT_FAULT', unit: '', chattering: false, occurrences: 1 };
+    for (let i = 0; i < 260; i++) {
+      const unit_name = `UNIT_${100 + i}`;
+      this.alarms.push({ ...over, unit_name, id: `PLANT01.${over.area}.${unit_name}.${over.tag}`, last_raised_at: iso(now - 3 * 3_600_000 - i * 1_800_000), last_cleared_at: iso(now - 3 * 3_600_000 - i * 1_800_000 + 90_000) });
+    }
+    this.alarms.push({ ...over, state: STATES[1], severity: 'MEDIUM', tag: 'LOW_LEVEL', unit: '%', value: 11.5, unit_name: 'UNIT_99', id: `PLANT01.${over.area}.UNIT_99.LOW_LEVEL`, last_raised_at: iso(now - 9 * 86_400_000), last_cleared_at: null, acknowledged_at: iso(now - 9 * 86_400_000 + 240_000), acknowledged_by: 'shift-lead' });
     this.floods = flood ? [{ position: 'PLANT01', started_at: iso(now - 240_000), peak: 37 }] : [];
     const first = system.sites[0].name;
     const group = (cause, event_type, queue, count, age, sample) => ({ cause, event_type, queue, tenant_id: TENANT, count, first_at: iso(now - age), last_at: iso(now - age / 6), sample_id: uuid(cause + event_type), sample_message: sample });
@@ -32,6 +39,7 @@ export class Records {
       ['relay', [group('unroutable', 'weighvision.session.finalized', 'weighvision.analytics', 3, 5_400_000, 'no queue is bound for this routing key')]],
       ['bus', [group('constraint', 'telemetry.reading', 'telemetry.ingest', 27, 3_600_000, 'metric "tempp" is not known to tenant Green Valley'), group('timeout', 'media.stored', 'media.sync', 5, 1_800_000, 'the object store did not answer within 30 s')]],
       ['historian', [{ ...group('incompatible_schema', 'TEMPERATURE', 'scada-historian', 4, 2_700_000, 'the schema has major version 2, this historian reads 1'), tenant_id: null }]],
+      ['producer:line-2', [{ cause: 'refused', event_type: 'FLOW_RATE', queue: null, tenant_id: null, count: 2, first_at: iso(now - 5_400_000), last_at: iso(now - 5_100_000), sample_id: null, sample_message: 'the broker refused it: message too large' }]],
     ]);
     this.sessions = Array.from({ length: 137 }, (_, i) => this.#session(i, now));
     this.gaps = system.nodes.filter((node) => node.lost).flatMap((node) => {
@@ -104,7 +112,9 @@ export class Records {
       };
     });
     const shared = (id, name, part, note) => ({ id, kind: id, site: null, name, state: 'ok', held: part.held, oldest_age_s: part.held ? 1 : null, in_per_s: Math.round(part.rate * 10) / 10, out_per_s: Math.round(part.rate * 10) / 10, drain_estimate_s: null, breaker: id === 'relay' ? 'closed' : null, paused_until: null, last_failure: null, stuck: 0, dead: dead(id), groups: this.dead.get(id) ?? [], redrivable: true, note });
-    return { at: iso(system.now), items: [...items, shared('relay', 'Relay', system.relay, null), shared('bus', 'Bus', system.bus, 'RabbitMQ: telemetry.ingest, weighvision.analytics, media.sync'), shared('historian', 'Historian', { held: null, rate: system.bus.rate }, null)] };
+    // What a SCADA node gave up is looked at here and sent again where it is.
+    const producer = { ...shared('producer:line-2', 'Outbox of SCADA line-2', { held: system.plant.held, rate: system.plant.rate * 0.4 }, 'Sent again on its own machine: `holdfast scada producer redrive`'), kind: 'producer', redrivable: false, groups: this.dead.get('producer:line-2') };
+    return { at: iso(system.now), items: [...items, shared('relay', 'Relay', system.relay, null), shared('bus', 'Bus', system.bus, 'RabbitMQ: telemetry.ingest, weighvision.analytics, media.sync'), shared('historian', 'Historian', { held: null, rate: system.bus.rate }, null), producer] };
   }
 
   deadTotal() {
@@ -120,7 +130,7 @@ export class Records {
 
   redrive(id, body) {
     const groups = this.dead.get(id);
-    if (!groups) return null;
+    if (!groups || id.startsWith('producer:')) return null;
     return this.start('redrive', id, (job) => {
       const meant = groups.filter((group) => !body.cause || group.cause === body.cause);
       const by_cause = meant.map((group) => ({ cause: group.cause, count: group.count }));

@@ -13,9 +13,8 @@ export function picture({ system, records, memory }) {
   const upstream = (id, kind, name) => ({ id, kind, name, state: 'here', since: iso(system.now - 7e6), error: null, took_ms: 4 });
   return {
     tick: system.ticks, at: iso(system.now),
-    upstreams: [...system.sites.map((site) => upstream(`site:${site.name}`, 'site', site.name)), upstream('cloud', 'cloud', 'cloud'), upstream('historian', 'historian', 'historian'), upstream('up', 'up', 'up')],
+    upstreams: [...system.sites.map((site) => upstream(`site:${site.name}`, 'site', site.name)), upstream('cloud', 'cloud', 'cloud'), upstream('historian', 'historian', 'historian'), upstream('producer:press', 'producer', 'press'), upstream('up', 'up', 'up')],
     flow: system.flow(), totals: { ...system.totals(), dead_letters: records.deadTotal() }, nodes: system.nodeCounts(),
-    node_list: system.nodes.length > 200 ? null : system.nodes.map((node) => system.row(node)),
     alerts: { critical: found.filter((one) => one.severity === 'critical').length, warning: found.filter((one) => one.severity === 'warning').length },
     alarms: records.counts(),
   };
@@ -69,9 +68,9 @@ export function route(world, session, method, path, query, body) {
     case 'alarms':
       return post ? alarmAction(records, session, rest, body) : alarmList(records, query, paged);
     case 'sessions':
-      return rest[0] ? ok(records.sessionPage(rest[0])) : ok(paged(records.sessions.filter((one) => !query.get('status') || one.status === query.get('status')), 50));
+      return rest[0] ? ok(records.sessionPage(rest[0])) : ok(paged(records.sessions.filter((one) => (!query.get('status') || one.status === query.get('status')) && (!query.get('from') || one.started_at >= query.get('from')) && (!query.get('to') || one.started_at < query.get('to'))), 50));
     case 'media':
-      return { body: png(rest[0]), headers: { 'content-type': 'image/png', 'cache-control': 'private, max-age=3600' } };
+      return { body: png(rest[0]), headers: { 'content-type': 'image/png', 'cache-control': 'no-store' } };
     case 'explore':
       return explore(system, rest[0], query);
     case 'schedules':
@@ -127,10 +126,9 @@ function where(system, id) {
 }
 
 function alarmList(records, query, paged) {
-  const order = { active_unacknowledged: 0, cleared_unacknowledged: 1, active_acknowledged: 2, normal: 3 };
   const list = records.alarms
-    .filter((one) => (!query.get('state') || one.state === query.get('state')) && (!query.get('severity') || one.severity === query.get('severity')) && (!query.get('shelved') || (query.get('shelved') === 'true') === Boolean(one.shelved_until)))
-    .sort((a, b) => order[a.state] - order[b.state] || (a.last_raised_at < b.last_raised_at ? 1 : -1));
+    .filter((one) => (!query.get('state') || one.state === query.get('state')) && (!query.get('severity') || one.severity === query.get('severity')) && (!query.get('shelved') || (query.get('shelved') === 'true') === Boolean(one.shelved_until)) && (!query.get('open') || (query.get('open') === 'true') === (one.state !== 'normal' && !one.shelved_until)))
+    .sort((a, b) => (a.last_raised_at < b.last_raised_at ? 1 : -1));
   return { body: { ...paged(list, 100), counts: records.counts(), floods: records.floods } };
 }
 

@@ -27,8 +27,6 @@ const HEADERS = {
   'cross-origin-opener-policy': 'same-origin',
 };
 const BODY_LIMIT = 65_536;
-/** A page with nothing in it, which the page is measured beside. */
-const BARE = '<!doctype html><html lang="en"><title>bare</title><p>bare</p></html>';
 
 const system = new System({ nodes: option('nodes', 24), sites: option('sites', 3) });
 const world = { system, records: new Records(system, { flood: flag('flood') }), memory: new Map(), inUp: !flag('not-up'), schedules: !flag('no-schedules'), sessions: new Map(), streams: new Set() };
@@ -86,7 +84,6 @@ async function read(request) {
 
 const server = createServer(async (request, response) => {
   const url = new URL(request.url, 'http://console');
-  if (url.pathname === '/bare') return reply(response, 200, BARE, { 'content-type': TYPES['.html'] });
   if (!url.pathname.startsWith('/api/')) return file(request, response, url.pathname);
   try {
     if (request.method !== 'GET') {

@@ -102,7 +102,7 @@ export class System {
     this.plant.held = Math.floor(noise(10, t) * 5);
     push(this.at, new Date(this.now).toISOString());
     const flow = this.flow();
-    for (const one of [...flow.stages, ...flow.links]) {
+    for (const one of flow.stages) {
       let track = this.history.get(one.id);
       if (!track) this.history.set(one.id, (track = { rate_per_s: [], held: [] }));
       push(track.rate_per_s, one.rate_per_s);
@@ -129,7 +129,7 @@ export class System {
       const allCut = cut === nodes.length;
       lanes.push({ id: site.name, name: site.name, kind: 'site' });
       const bad = held - silent * 120;
-      stages.push({ id: `node:${site.name}`, kind: 'node', lane: site.name, name: site.name, state: bad > nodes.length * 8 ? 'waiting' : 'ok', rate_per_s: rate, held, oldest_age_s: held ? Math.round(worst) || 1 : null, detail: `${nodes.length - silent - cut} of ${nodes.length} online` });
+      stages.push({ id: `node:${site.name}`, kind: 'node', lane: site.name, name: site.name, state: bad > nodes.length * 8 ? 'waiting' : 'ok', rate_per_s: rate, held, oldest_age_s: held ? Math.round(worst) || 1 : null, detail: `${nodes.filter((node) => node.silentSince === null && !node.cut).length} of ${nodes.length} online` });
       links.push({ id: `nodes:${site.name}`, from: `node:${site.name}`, to: `edge:${site.name}`, state: allCut ? 'down' : cut ? 'degraded' : 'up', rate_per_s: arrive, breaker: null, held, drain_estimate_s: bad > nodes.length * 8 && !cut ? Math.ceil(bad / Math.max(1, rate * 2.5)) : null, since: iso(site.nodesSince), cuttable: true, cut: allCut });
       const age = site.oldestSince ? Math.round((this.now - site.oldestSince) / 1000) : site.outbox ? 1 : null;
       const open = site.uplinkCut;
@@ -137,6 +137,13 @@ export class System {
       links.push({ id: `uplink:${site.name}`, from: `edge:${site.name}`, to: 'cloud', state: open ? (this.now - site.linkSince > 4000 ? 'down' : 'degraded') : 'up', rate_per_s: round(site.outRate), breaker: open ? (this.ticks % 12 < 2 ? 'half_open' : 'open') : 'closed', held: site.outbox, drain_estimate_s: !open && site.outbox > 20 ? Math.ceil(site.outbox / Math.max(1, site.inRate * 3)) : null, since: iso(site.linkSince), cuttable: true, cut: open });
     }
     lanes.push({ id: 'PLANT01', name: 'PLANT01', kind: 'plant' });
+    for (const [i, name] of ['line-1', 'line-2'].entries()) {
+      const share = round(this.plant.rate * (i ? 0.4 : 0.6));
+      stages.push({ id: `producer:${name}`, kind: 'node', lane: 'PLANT01', name, state: 'ok', rate_per_s: share, held: this.plant.held, oldest_age_s: this.plant.held ? 1 : null, detail: 'outbox moves' });
+      links.push({ id: `publish:${name}`, from: `producer:${name}`, to: 'bus:PLANT01', state: 'up', rate_per_s: share, breaker: null, held: this.plant.held, drain_estimate_s: null, since: iso(this.now - 8e8), cuttable: false, cut: false });
+    }
+    stages.push({ id: 'bus:PLANT01', kind: 'bus', lane: 'PLANT01', name: 'Kafka', state: 'ok', rate_per_s: round(this.plant.rate), held: this.plant.held, oldest_age_s: null, detail: 'Kafka, 2 partitions' });
+    links.push({ id: 'consume:PLANT01', from: 'bus:PLANT01', to: 'historian', state: 'up', rate_per_s: round(this.plant.rate), breaker: null, held: this.plant.held, drain_estimate_s: null, since: iso(this.now - 8e8), cuttable: false, cut: false });
     stages.push({ id: 'historian', kind: 'store', lane: 'PLANT01', name: 'Historian', state: 'ok', rate_per_s: round(this.plant.rate), held: this.plant.held, oldest_age_s: null, detail: '3 nodes, 2 partitions assigned' });
     stages.push({ id: 'cloud', kind: 'cloud', lane: null, name: 'Cloud', state: 'ok', rate_per_s: round(this.relay.rate), held: this.relay.held, oldest_age_s: this.relay.held ? 1 : null, detail: 'accepted, not yet published' });
     stages.push({ id: 'bus', kind: 'bus', lane: null, name: 'Bus', state: 'ok', rate_per_s: round(this.bus.rate), held: this.bus.held, oldest_age_s: this.bus.held ? 1 : null, detail: 'RabbitMQ, 3 queues' });
@@ -174,7 +181,7 @@ export class System {
     return {
       site: node.site, node_id: node.id, label: `${node.site} ${node.id.replace('-', ' ')}`, tenant_id: TENANT, farm_id: uuid(node.site), barn_id: uuid(`${node.site}${node.id}`), device_id: uuid(`device ${node.site} ${node.id}`),
       liveness, last_rx_at: iso(node.lastRx), rx_age_s: rx, last_sample_at: iso(node.lastSample), sample_age_s: Math.round((this.now - node.lastSample) / 1000),
-      backlog: node.backlog, spool_bytes: node.backlog * 212 + 4096, disk_free_bytes: Math.round(node.disk), clock: node.clock, drops: node.drops,
+      backlog: node.backlog, oldest_age_s: node.backlog > 3 ? Math.round((this.now - node.lastSample) / 1000) : null, spool_bytes: node.backlog * 212 + 4096, disk_free_bytes: Math.round(node.disk), clock: node.clock, drops: node.drops,
       stored: node.acked - node.lost - node.quarantined, lost: node.lost, quarantined: node.quarantined, rate_per_s: round(node.rate), version: '0.9.2', disabled: false,
       flagged: null, cuttable: true, cut: node.cut,
     };

@@ -78,7 +78,8 @@ function date(value: Instant): Date | null {
   return Number.isNaN(made.getTime()) ? null : made;
 }
 
-export function ago(value: Instant, now = Date.now()): string {
+/** `now` is the console's, as the time is: `live.now`. */
+export function ago(value: Instant, now: number): string {
   const at = date(value);
   if (!at) return '–';
   const seconds = (now - at.getTime()) / 1000;
@@ -115,6 +116,9 @@ export function day(value: Instant): string {
   const at = date(value);
   return at ? dayFormat.format(at) : '–';
 }
+
+/** An id in a table: its end, since ids that were made at about the same time begin alike. */
+export const shortId = (id: string): string => `…${id.slice(-8)}`;
 
 export function plural(n: number, one: string, many = `${one}s`): string {
   return `${count(n)} ${n === 1 ? one : many}`;

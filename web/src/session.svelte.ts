@@ -2,6 +2,9 @@
 import { get, post, whenSignedOut, ApiError } from './api/client';
 import type { Me, View } from './api/types';
 
+/** Who we are is known to the console itself: an answer that takes longer does not come. */
+const LOOK_WITHIN_MS = 8_000;
+
 class Session {
   me = $state.raw<Me | null>(null);
   /** `asking` until the console has said who we are. */
@@ -21,7 +24,7 @@ class Session {
 
   async look() {
     try {
-      this.me = await get('/api/v1/me');
+      this.me = await get('/api/v1/me', {}, AbortSignal.timeout(LOOK_WITHIN_MS));
       this.state = 'in';
     } catch (failure) {
       if (failure instanceof ApiError && failure.status === 401) return;

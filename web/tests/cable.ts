@@ -4,15 +4,23 @@ import { connect as dial, createServer, type AddressInfo, type Server, type Sock
 export interface Cable {
   port: number;
   cut: () => Promise<void>;
+  /** Connections are taken and nothing is ever said on them, also after it is restored: as with a console that is stopped. */
+  hang: () => Promise<void>;
   restore: () => Promise<void>;
 }
 
 export async function connect(to: URL): Promise<Cable> {
   const open = new Set<Socket>();
+  const hung = new Set<Socket>();
+  let hangs = false;
   let server: Server | null = null;
   const listen = (port: number) =>
     new Promise<number>((done, failed) => {
       server = createServer((near) => {
+        if (hangs) {
+          hung.add(near.on('error', () => {}).resume());
+          return;
+        }
         const far = dial(Number(to.port || 80), to.hostname);
         for (const [one, other] of [[near, far], [far, near]] as const) {
           open.add(one);
@@ -28,15 +36,25 @@ export async function connect(to: URL): Promise<Cable> {
       server.listen(port, '127.0.0.1', () => done((server!.address() as AddressInfo).port));
     });
   const port = await listen(0);
+  const cut = async () => {
+    const closing = server;
+    server = null;
+    const closed = new Promise<void>((done) => (closing ? closing.close(() => done()) : done()));
+    for (const socket of [...open, ...hung]) socket.destroy();
+    await closed;
+  };
+  const restore = async (silent: boolean) => {
+    hangs = silent;
+    // What hangs goes on hanging: only new connections are better.
+    if (!server) await listen(port);
+  };
   return {
     port,
-    cut: async () => {
-      const closing = server;
-      server = null;
-      const closed = new Promise<void>((done) => (closing ? closing.close(() => done()) : done()));
-      for (const socket of open) socket.destroy();
-      await closed;
+    cut,
+    hang: async () => {
+      await cut();
+      await restore(true);
     },
-    restore: async () => void (await listen(port)),
+    restore: () => restore(false),
   };
 }

@@ -14,7 +14,7 @@ test('of a thousand nodes only those that are looked at are in the document', as
   test.skip(real, 'the real system has a few nodes');
   await signIn(page);
   await open(page, 'nodes');
-  await expect(page.getByRole('status').filter({ hasText: '1,000 nodes' })).toBeVisible();
+  await expect(page.locator('[data-total]')).toHaveText('1,000 nodes');
   const frame = page.getByRole('region', { name: 'Nodes' });
   for (const share of [0, 0.37, 0.5, 1]) {
     await frame.evaluate((one, to) => (one.scrollTop = (one.scrollHeight - one.clientHeight) * to), share);
@@ -48,6 +48,51 @@ test('pictures that come faster than frames change the page once a frame', async
   await expect.poll(() => page.evaluate(() => (window as unknown as { changes: [number, string][] }).changes.at(-1)?.[1])).toBe(`7,000,000,${PICTURES - 1}`);
   const frames = await page.evaluate(() => (window as unknown as { changes: [number, string][] }).changes.map(([at]) => at));
   expect(new Set(frames).size, 'changes, each in a frame of its own').toBe(frames.length);
+});
+
+test('more changes than the stream names are asked for, and what it says is gone is gone', async ({ page }) => {
+  await page.addInitScript(() => {
+    // The stream can be spoken through, and the list's own look every ten seconds is left out: what is asked is asked because of what was said.
+    const [Stream, every] = [EventSource, setInterval];
+    window.EventSource = class extends Stream {
+      constructor(url: string | URL) {
+        super(url);
+        (window as unknown as { stream: EventSource }).stream = this;
+      }
+    };
+    window.setInterval = ((call: () => void, after: number) => (after === 10_000 ? 0 : every(call, after))) as typeof setInterval;
+  });
+  await signIn(page);
+  await open(page, 'nodes');
+  const first = page.locator('tr.node').first();
+  await expect(first.locator('a')).toBeVisible();
+  const say = (changes: object) => page.evaluate((data) => (window as unknown as { stream: EventSource }).stream.dispatchEvent(new MessageEvent('nodes', { data })), JSON.stringify({ at: new Date().toISOString(), changed: [], removed: [], more: 0, ...changes }));
+  // Every later answer has another number of what the first node holds.
+  let asked = 0;
+  let gone = '';
+  await page.route('**/api/v1/nodes?*', async (route) => {
+    const answer = (await (await route.fetch()).json()) as { total: number; offset: number; items: { site: string; node_id: string; backlog: number }[] };
+    asked += 1;
+    const items = answer.items.filter((one) => `${one.site}/${one.node_id}` !== gone).map((one) => ({ ...one, backlog: 770_000 + asked }));
+    await route.fulfill({ json: { ...answer, total: answer.total - (answer.items.length - items.length), items } });
+  });
+  await say({ more: 3 });
+  await expect(first).toContainText('770,001');
+  // Said every second, it is asked at most every other.
+  for (let i = 0; i < 5; i++) await say({ more: 3 });
+  await expect(first).toContainText('770,002');
+  expect(asked).toBe(2);
+
+  const name = (await first.locator('a').textContent())!;
+  const site = (await first.locator('th .soft').textContent())!;
+  const total = number(await page.locator('[data-total]').textContent());
+  gone = `${site}/${name}`;
+  await say({ removed: [gone] });
+  // Before anybody could have answered.
+  await expect(page.locator('[data-total]')).toContainText(`${(total - 1).toLocaleString('en-GB')} node`, { timeout: 1_500 });
+  await expect(page.locator('tr.node', { hasText: new RegExp(`^${name} ${site}`) })).toHaveCount(0);
+  await expect(first).toContainText('770,003');
+  await expect(page.locator('[data-total]')).toContainText(`${(total - 1).toLocaleString('en-GB')} node`);
 });
 
 test('a plot holds no more points than the console’s limit, however much it shows', async ({ page }) => {

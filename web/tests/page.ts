@@ -39,9 +39,13 @@ export async function signIn(page: Page, token = operator, to = '/') {
   await expect(page.locator('#main h1')).toBeVisible();
 }
 
+/** Opens a view or a page of it, and waits until it is that one and has its answers: until then the one before is still there. */
 export async function open(page: Page, view: string) {
   await page.goto(`/#/${view}`);
-  await expect(page.locator('#main h1').first()).toBeVisible();
+  const path = view.split('?')[0]!.split('/');
+  await expect(page.locator('#main h1')).toHaveText(path.length > 1 ? path.at(-1)! : new RegExp(`^${path[0]}`, 'i'));
+  await expect(page.locator('#main .loading')).toHaveCount(0);
+  if (path[0] === 'nodes' && path.length === 1) await expect(page.locator('tr.node a').first()).toBeVisible();
 }
 
 /** The views that this console has: the real one may have no historian and no schedules. */

@@ -35,7 +35,12 @@ for (const theme of themes) {
         await page.goto(`${base}/#/sessions`);
         await page.locator('main tbody a, main [data-session] a').nth(1).click();
       }
-      await page.waitForTimeout(1500);
+      // As somebody sees it who has waited: answers are there, plots are drawn, a second picture has come.
+      await page.locator('#main .loading').waitFor({ state: 'detached' }).catch(() => {});
+      if (['explore', 'node'].includes(name)) await page.locator('.uplot canvas').first().waitFor();
+      const clock = page.locator('[data-live] .clock');
+      const before = await clock.textContent();
+      await page.waitForFunction(([was]) => document.querySelector('[data-live] .clock')?.textContent !== was, [before]);
       await page.screenshot({ path: `shots/${name}-${width}-${theme}.png`, fullPage: width < 600 || process.env.FULL === '1' });
     }
     await context.close();

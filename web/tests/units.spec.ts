@@ -3,6 +3,7 @@ import { expect, test } from '@playwright/test';
 import { bytes, brief, percent, rate, span, weight } from '../src/format';
 import type { Link, Stage } from '../src/api/types';
 import { trailTone } from '../src/parts/tones';
+import { rows } from '../src/views/flow/order';
 import { shape, verdict } from '../src/views/flow/verdict';
 import { CLOSEST_S, FURTHEST_S, move, pinch, width, zoom, type Range } from '../src/plot/range';
 
@@ -35,13 +36,16 @@ test('moving does not change the width, and moving back is where it was', () => 
 });
 
 test('two fingers keep the times under them', () => {
+  let within = 0;
   for (const [range, share] of some()) {
     const then: [number, number] = [share * 0.4, 0.5 + share * 0.4];
     const now: [number, number] = [share * 0.3, 0.6 + share * 0.3];
     const pinched = pinch(range, then, now);
     if (width(pinched) <= CLOSEST_S * 1.01 || width(pinched) >= FURTHEST_S * 0.99) continue;
+    within += 1;
     for (const i of [0, 1] as const) expect(Math.abs(pinched.from + width(pinched) * now[i] - (range.from + width(range) * then[i]))).toBeLessThan(width(range) * 1e-3 + 1e-3);
   }
+  expect(within, 'ranges that no limit stopped').toBeGreaterThan(500);
 });
 
 test('numbers and times look as documented', () => {
@@ -69,6 +73,19 @@ test('a lane says the worst of what it has', () => {
   // Cut by a person counts at once, whatever the tiers have noticed.
   expect(verdict([stage], [{ ...link, cut: true }]).text).toBe('Cut by a person');
   expect(shape({ ...link, cut: true })).toBe('down');
+});
+
+test('places are drawn in the order of their links, whatever they are', () => {
+  const stage = (id: string, kind: string) => ({ id, kind, lane: 'p', name: id, state: 'ok', rate_per_s: null, held: null, oldest_age_s: null, detail: '' }) as Stage;
+  const link = (from: string, to: string) => ({ id: `${from}>${to}`, from, to }) as Link;
+  const drawn = (stages: Stage[], links: Link[]) => rows(stages, links).map((row) => row.map((one) => one.id).join(' '));
+  const plant = [stage('historian', 'store'), stage('a', 'node'), stage('b', 'node')];
+  expect(drawn(plant, [])).toEqual(['a b', 'historian']);
+  expect(drawn([...plant, stage('bus', 'bus')], [link('a', 'bus'), link('b', 'bus'), link('bus', 'historian')])).toEqual(['a b', 'bus', 'historian']);
+  // A kind that nobody knows, a link to a place that is not there, links that lead around.
+  expect(drawn([...plant, stage('gate', 'gateway')], [])).toEqual(['a b', 'gate', 'historian']);
+  expect(drawn([...plant, stage('gate', 'gateway')], [link('a', 'gate'), link('gate', 'nowhere'), link('gate', 'historian')])).toEqual(['a b', 'gate', 'historian']);
+  expect(drawn([stage('a', 'node'), stage('b', 'node')], [link('a', 'b'), link('b', 'a')])).toEqual(['a b']);
 });
 
 test('a stage of an event’s way is reached, on its way, not known or bad, by its words', () => {

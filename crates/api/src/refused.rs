@@ -20,13 +20,15 @@ pub struct Refused {
     message: String,
     /// The field that is wrong, where it is one.
     pub field: Option<String>,
+    /// The state that does not allow it, where it is one.
+    pub state: Option<String>,
     wait: Option<Duration>,
 }
 
 impl Refused {
     /// A refusal without a field.
     pub fn new(status: StatusCode, code: &'static str, message: impl Into<String>) -> Refused {
-        Refused { status, code, message: message.into(), field: None, wait: None }
+        Refused { status, code, message: message.into(), field: None, state: None, wait: None }
     }
 
     /// 400: the request cannot be read.
@@ -38,6 +40,11 @@ impl Refused {
     /// The same refusal, about this field.
     pub fn about(self, field: Option<String>) -> Refused {
         Refused { field, ..self }
+    }
+
+    /// The same refusal, because of this state of what was asked for.
+    pub fn in_state(self, state: impl Into<String>) -> Refused {
+        Refused { state: Some(state.into()), ..self }
     }
 
     /// The same refusal; the sender may come back after this long.
@@ -79,9 +86,12 @@ impl std::fmt::Display for Refused {
 
 impl IntoResponse for Refused {
     fn into_response(self) -> Response {
-        let body = serde_json::json!({
+        let mut body = serde_json::json!({
             "error": {"code": self.code, "message": self.message, "field": self.field}
         });
+        if let Some(state) = self.state {
+            body["error"]["state"] = state.into();
+        }
         let mut response = (self.status, Json(body)).into_response();
         let headers = response.headers_mut();
         if let Some(wait) = self.wait {

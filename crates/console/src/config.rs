@@ -62,13 +62,13 @@ const OWN: &[Key] = &[
     Key::new(
         "producers",
         Kind::List,
-        "SCADA nodes whose outboxes are watched, each NAME=URL or NAME=URL=TOKEN_FILE: where its /metrics can be read, on this machine or through a proxy, and a token for that proxy.",
+        "SCADA nodes whose outboxes are watched, each NAME=URL or NAME=URL=TOKEN_FILE: where its /metrics can be read, and a file with its producer.http.metrics_token; on this machine none is needed.",
     )
     .default(""),
     Key::new(
         "ca_file",
         Kind::Text,
-        "PEM certificates to trust at sites, cloud and historian, beside those the system trusts.",
+        "PEM certificates to trust at those it asks and at the alerts' webhook, beside those the system trusts.",
     ),
     Key::new("client_cert", Kind::Text, "PEM certificate to show them, where they ask for one."),
     Key::new("client_key", Kind::Text, "PEM key of that certificate."),

@@ -5,7 +5,7 @@ use axum::Json;
 use axum::extract::{Extension, Path, RawQuery, State};
 use axum::http::StatusCode;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::response::IntoResponse;
+use axum::response::{IntoResponse, Response};
 use event::id::{MediaId, SessionId};
 use futures_util::future::join_all;
 use jiff::Timestamp;
@@ -162,8 +162,7 @@ pub(crate) async fn media(
                     let message = "what the store has under this id is no image";
                     Refused::new(StatusCode::BAD_GATEWAY, "upstream", message)
                 })?;
-                let head = [(CONTENT_TYPE, *kind), (CACHE_CONTROL, "private, max-age=3600")];
-                return Ok((head, bytes).into_response());
+                return Ok(image(kind, bytes));
             }
             Ok(_) => {}
             Err(away) => fault = Some((site, away)),
@@ -173,6 +172,11 @@ pub(crate) async fn media(
         Some((site, fault)) => Err(fault.refuse(&site.name)),
         None => Err(missing()),
     }
+}
+
+/// An image as it is given. No cache keeps it: whoever signs in next with the same browser may see other tenants, and a cache does not ask us who looks.
+fn image(kind: &'static str, bytes: bytes::Bytes) -> Response {
+    ([(CONTENT_TYPE, kind), (CACHE_CONTROL, "no-store")], bytes).into_response()
 }
 
 /// Whose image it is, if the site has it.
@@ -195,4 +199,16 @@ async fn fetch(site: &Remote, id: MediaId) -> Result<(Option<String>, bytes::Byt
     }
     let signed: Signed = site.get(&format!("/api/v1/media/{id}/url"), &[], QUICK).await?;
     site.fetch(&signed.url, MAX_IMAGE_BYTES).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_image_is_kept_by_no_cache() {
+        let answer = image("image/png", bytes::Bytes::from_static(b"PNG"));
+        assert_eq!(answer.headers()[CACHE_CONTROL], "no-store");
+        assert_eq!(answer.headers()[CONTENT_TYPE], "image/png");
+    }
 }

@@ -13,6 +13,7 @@
 
 mod access;
 mod alerts;
+mod answers;
 pub mod config;
 mod conservation;
 mod console;

@@ -1,5 +1,7 @@
 //! The plant's alarms, as the historian has them, and what operators do with them.
 
+use std::time::Duration;
+
 use api::Refused;
 use axum::Json;
 use axum::extract::{Extension, Path, RawQuery, State};
@@ -12,16 +14,17 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 
 use crate::access::User;
+use crate::answers::Answers;
 use crate::http::{Answer, Body, Http, Query, wrong};
 use crate::picture::AlarmCounts;
-use crate::upstream::historian::{self, Flood};
+use crate::upstream::historian::{self, Flood, HistorianFacts};
 use crate::upstream::{PATIENT, Remote};
 
 /// The longest reason of a shelf.
 const MAX_REASON_CHARS: usize = 500;
 
 /// An alarm.
-#[derive(Debug, Serialize, Deserialize, ToSchema)]
+#[derive(Debug, Clone, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Alarm {
     /// PLANT.AREA.UNIT.TAG
     #[serde(default)]
@@ -62,6 +65,29 @@ pub(crate) struct AlarmList {
     floods: Vec<Flood>,
 }
 
+/// A page as the historian has it.
+#[derive(Debug, Deserialize)]
+struct Page {
+    items: Vec<Alarm>,
+    next_cursor: Option<String>,
+}
+
+/// How old a page of alarms and their numbers may be.
+const LIFE: Duration = Duration::from_secs(1);
+
+/// What the historian says of alarms, by what was asked, for everybody who looks.
+#[derive(Debug)]
+pub(crate) struct Alarms {
+    pages: Answers<Vec<(&'static str, String)>, Page>,
+    summary: Answers<(), HistorianFacts>,
+}
+
+impl Default for Alarms {
+    fn default() -> Alarms {
+        Alarms { pages: Answers::new(LIFE), summary: Answers::new(LIFE) }
+    }
+}
+
 /// For how long, and why.
 #[derive(Debug, Deserialize, ToSchema)]
 #[serde(deny_unknown_fields)]
@@ -85,35 +111,35 @@ fn historian<'a>(http: &'a Http, user: &User) -> Result<&'a Remote, Refused> {
 /// Alarms with their states.
 #[utoipa::path(get, path = "/api/v1/alarms", tag = "alarms", params(
     ("state" = Option<String>, Query), ("severity" = Option<String>, Query), ("plant" = Option<String>, Query),
-    ("shelved" = Option<bool>, Query), ("limit" = Option<usize>, Query), ("cursor" = Option<String>, Query)),
+    ("shelved" = Option<bool>, Query),
+    ("open" = Option<bool>, Query, description = "true: neither normal nor shelved"), ("limit" = Option<usize>, Query), ("cursor" = Option<String>, Query)),
     responses((status = 200, body = AlarmList), (status = 403), (status = 503)))]
 pub(crate) async fn alarms(
     State(http): State<Http>,
     Extension(user): Extension<User>,
     RawQuery(query): RawQuery,
 ) -> Answer {
-    let known = ["state", "severity", "plant", "shelved", "limit", "cursor"];
+    let known = ["state", "severity", "plant", "shelved", "open", "limit", "cursor"];
     let query = Query::read(query.as_deref(), &known, &[])?;
     let historian = historian(&http, &user)?;
     let limit = query.number("limit", (1, 1_000), 100)?;
     let mut asked = vec![("limit", limit.to_string())];
-    for name in ["state", "severity", "plant", "shelved", "cursor"] {
+    for name in ["state", "severity", "plant", "shelved", "open", "cursor"] {
         asked.extend(query.get(name).map(|value| (name, value.to_owned())));
     }
-    #[derive(Deserialize)]
-    struct Page {
-        items: Vec<Alarm>,
-        next_cursor: Option<String>,
-    }
     let (page, summary) = tokio::join!(
-        historian.get::<Page>("/api/v1/alarm-states", &asked, PATIENT),
-        historian::poll(historian),
+        http.alarms.pages.get(asked.clone(), async || {
+            let mut page: Page = historian.get("/api/v1/alarm-states", &asked, PATIENT).await?;
+            page.items = page.items.into_iter().map(Alarm::named).collect();
+            Ok(page)
+        }),
+        http.alarms.summary.get((), async || historian::poll(historian).await),
     );
     let page = page.map_err(|fault| fault.refuse("the historian"))?;
     let summary = summary.map_err(|fault| fault.refuse("the historian"))?;
     Ok(Json(AlarmList {
-        items: page.items.into_iter().map(Alarm::named).collect(),
-        next_cursor: page.next_cursor,
+        items: page.items.clone(),
+        next_cursor: page.next_cursor.clone(),
         counts: AlarmCounts {
             active_unacknowledged: summary.alarms.active_unacknowledged,
             active_acknowledged: summary.alarms.active_acknowledged,
@@ -121,7 +147,7 @@ pub(crate) async fn alarms(
             shelved: summary.alarms.shelved,
             flood: !summary.floods.is_empty(),
         },
-        floods: summary.floods,
+        floods: summary.floods.clone(),
     })
     .into_response())
 }
@@ -162,9 +188,7 @@ pub(crate) async fn shelve(
     if shelf.reason.trim().is_empty() || shelf.reason.chars().count() > MAX_REASON_CHARS {
         return Err(wrong("reason", "1 to 500 characters"));
     }
-    // The historian knows the token that we ask with; who it was in truth stands beside the reason.
-    let reason = format!("{} ({})", shelf.reason.trim(), user.token.name);
-    let body = json!({"minutes": shelf.minutes, "reason": reason});
+    let body = json!({"minutes": shelf.minutes, "reason": shelf.reason.trim()});
     act(&http, &user, &id, "shelve", &body).await
 }
 
@@ -178,8 +202,11 @@ async fn act(http: &Http, user: &User, id: &str, what: &str, body: &Value) -> An
     }
     tag.parse::<Tag>().map_err(|_| missing())?;
     let path = format!("/api/v1/alarm-states/{plant}/{area}/{unit}/{tag}/{what}");
-    let done = historian.post::<Alarm>(&path, body, PATIENT).await;
+    let done = historian.post::<Alarm>(&user.person(), &path, body, PATIENT).await;
     let alarm = done.map_err(|fault| fault.refuse("the historian"))?;
+    // Whoever did it looks again at once, and sees it done.
+    http.alarms.pages.forget().await;
+    http.alarms.summary.forget().await;
     tracing::info!(token = %user.token.id, alarm = id, what, "an alarm was acted on");
     Ok(Json(alarm.named()).into_response())
 }

@@ -215,7 +215,7 @@ mod tests {
     const URL: (&str, &str) = ("DATABASE_URL", "postgres:///farm?host=/run&password=tulip");
 
     #[test]
-    fn the_defaults_work_and_the_seeds_names_are_heard() {
+    fn the_defaults_work_and_the_documented_names_are_heard() {
         let config = load(&[URL, ("INGRESS_DEDUPE_TTL_HOURS", "24")]).unwrap();
         assert_eq!(config.dedupe_ttl, Duration::from_secs(24 * 3600));
         assert!(config.listen.ip().is_loopback());

@@ -22,7 +22,7 @@ const PARTITIONS_EVERY: Duration = Duration::from_secs(24 * 3600);
 /// Rows removed by one statement: enough to be quick, few enough not to hold up a checkpoint.
 const SWEEP_ROWS: i64 = 5_000;
 /// One sweep at a time, whoever of the replicas runs it.
-const SWEEP_LOCK: i64 = 0x7377_6570;
+pub(crate) const SWEEP_LOCK: i64 = 0x7377_6570;
 /// A turn that failed is tried again after this long.
 const RETRY_AFTER: Duration = Duration::from_secs(60);
 /// How often the metrics' histograms are drained.
@@ -53,20 +53,29 @@ pub async fn sweep_dedupe(options: &pg::Options, ttl: Duration) -> Result<Option
     }
     let mut removed = 0;
     loop {
-        let rows = client
-            .execute(
-                "DELETE FROM ingress_dedupe WHERE ctid = ANY(ARRAY(
-                     SELECT ctid FROM ingress_dedupe
-                     WHERE first_seen_at < now() - make_interval(secs => $1)
-                     ORDER BY first_seen_at LIMIT $2))",
-                &[&ttl.as_secs_f64(), &SWEEP_ROWS],
-            )
-            .await?;
+        let rows = sweep_some(&client, ttl).await?;
         removed += rows;
         if rows < SWEEP_ROWS.unsigned_abs() {
             return Ok(Some(removed));
         }
     }
+}
+
+/// One batch of it; the caller holds [`SWEEP_LOCK`]. Returns how many went.
+pub(crate) async fn sweep_some(
+    client: &tokio_postgres::Client,
+    ttl: Duration,
+) -> Result<u64, pg::Error> {
+    let rows = client
+        .execute(
+            "DELETE FROM ingress_dedupe WHERE ctid = ANY(ARRAY(
+                 SELECT ctid FROM ingress_dedupe
+                 WHERE first_seen_at < now() - make_interval(secs => $1)
+                 ORDER BY first_seen_at LIMIT $2))",
+            &[&ttl.as_secs_f64(), &SWEEP_ROWS],
+        )
+        .await?;
+    Ok(rows)
 }
 
 /// Runs until told to stop.

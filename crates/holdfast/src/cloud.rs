@@ -33,7 +33,7 @@ pub(crate) enum TokenCommand {
     #[command(after_help = "Examples:
   holdfast token create site-north --role edge --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002
   holdfast token create ops --role admin --all-tenants --days 90
-  holdfast token create anna --edge --role operator --all-tenants     for the outbox at a site
+  holdfast token create shift-operator --edge --role operator --all-tenants     for the outbox at a site
   holdfast token create ci --role viewer --all-tenants --json | jq -r .secret")]
     Create(CreateArgs),
     /// Every token: what it is for, and when it was last used.

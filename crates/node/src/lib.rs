@@ -28,3 +28,4 @@ mod vitals;
 pub use config::{Clock, Config, Forward, Http, Identity, KEYS, MAX_RECORD_BYTES, SECTION, Sync};
 pub use run::{RunError, serve};
 pub use status::{Link, LinkState, Local, NodeStatus};
+pub use vitals::oldest_at;

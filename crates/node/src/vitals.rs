@@ -124,6 +124,7 @@ impl Vitals {
         Status::online(self.epoch, self.report())
     }
 
+    /// Reads a record from the disk.
     fn report(&self) -> Report {
         let stats = self.spool.stats();
         let clock = if self.clock.is_set() { Clock::Set } else { Clock::Unset };
@@ -143,6 +144,7 @@ impl Vitals {
             clock,
             at: Timestamp::now(),
             free_bytes: Some(stats.free_bytes).filter(|free| *free > 0),
+            oldest_at: oldest_at(self.spool.reader(stats.acked + 1)),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             written_bytes_per_day: crate::pace::per_day(written, self.started.elapsed()),
             ignored_acks,
@@ -175,12 +177,7 @@ impl Vitals {
 
     /// For how long the first record after this one has been on the disk; 0 when there is none, or when it cannot be read, which the status says.
     fn oldest_seconds(&self, acked: u64) -> f64 {
-        let written_at_ms = match self.spool.reader(acked + 1).next() {
-            Ok(Some(Item::Record { written_at_ms, .. })) => Some(written_at_ms),
-            Ok(Some(Item::Gap(gap))) => gap.first_at_ms,
-            Ok(None) | Err(_) => None,
-        };
-        let written_at = written_at_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok());
+        let written_at = oldest_at(self.spool.reader(acked + 1));
         let age = written_at.map(|at| Timestamp::now().duration_since(at).as_secs_f64());
         age.unwrap_or(0.0).max(0.0)
     }
@@ -217,4 +214,14 @@ impl Vitals {
             report,
         }
     }
+}
+
+/// When the first record that a reader finds was written, by the clock of its node; none when there is none, or when it cannot be read.
+pub fn oldest_at(mut reader: spool::Reader) -> Option<Timestamp> {
+    let written_at_ms = match reader.next() {
+        Ok(Some(Item::Record { written_at_ms, .. })) => Some(written_at_ms),
+        Ok(Some(Item::Gap(gap))) => gap.first_at_ms,
+        Ok(None) | Err(_) => None,
+    };
+    written_at_ms.and_then(|ms| Timestamp::from_millisecond(ms).ok())
 }

@@ -22,6 +22,9 @@ const MAX_MONTHS: i32 = 1200;
 /// While we wait for the writers before us, the writers after us wait too, so the wait is short; a
 /// caller that meets [`crate::About::Conflict`] asks again.
 const LOCK_TIMEOUT: &str = "SET LOCAL lock_timeout = '5s'";
+/// One maker at a time per table, and none while somebody holds; the locks go with the transaction.
+const ALONE: &str = "SELECT pg_advisory_xact_lock('pg_class'::regclass::oid::int, $1)";
+const SHARED: &str = "SELECT pg_advisory_xact_lock_shared('pg_class'::regclass::oid::int, $1)";
 
 /// Makes the monthly partitions of `table`, from the month of `from` to the month of `to`, both
 /// included, where they are missing, and the default partition. Returns how many months were made.
@@ -56,12 +59,12 @@ pub async fn ensure_months(
 
 /// Lets no month of `table` be made until the transaction ends. For a transaction that must not miss a
 /// row: a statement that was planned while a row was in the default partition, and begins to read
-/// when the row has been moved, finds it in neither place.
+/// when the row has been moved, finds it in neither place. Any number may hold at once.
 ///
 /// The statements that need it come after it, each with a snapshot of its own (READ COMMITTED).
 pub async fn hold(transaction: &Transaction<'_>, table: &str) -> Result<(), Error> {
     let parent = Parent::find(transaction, table).await?;
-    parent.lock(transaction).await
+    parent.lock(transaction, SHARED).await
 }
 
 /// The names of the partitions of `table`, the default one included, in order.
@@ -131,7 +134,7 @@ impl Parent {
     /// somebody else made the month in the meantime.
     async fn ensure(&self, client: &mut Client, column: &str, month: Date) -> Result<bool, Error> {
         let transaction = client.transaction().await?;
-        self.lock(&transaction).await?;
+        self.lock(&transaction, ALONE).await?;
         transaction.batch_execute(LOCK_TIMEOUT).await?;
         let default = self.ensure_default(&transaction).await?;
         let name = self.partition_name(month);
@@ -143,14 +146,8 @@ impl Parent {
         Ok(made)
     }
 
-    /// One maker at a time per table; the lock goes with the transaction.
-    async fn lock(&self, transaction: &Transaction<'_>) -> Result<(), Error> {
-        transaction
-            .execute(
-                "SELECT pg_advisory_xact_lock('pg_class'::regclass::oid::int, $1)",
-                &[&self.oid.cast_signed()],
-            )
-            .await?;
+    async fn lock(&self, transaction: &Transaction<'_>, how: &str) -> Result<(), Error> {
+        transaction.execute(how, &[&self.oid.cast_signed()]).await?;
         Ok(())
     }
 

@@ -67,6 +67,13 @@ pub async fn is_empty(client: &Client) -> Result<bool, Error> {
     Ok(client.query_one(tables, &[]).await?.try_get(0)?)
 }
 
+/// Whether Postgres' own `pg_restore` is at work in this database, be it that of a command that was killed.
+pub async fn is_being_restored(client: &Client) -> Result<bool, Error> {
+    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity
+        WHERE datname = current_database() AND application_name = 'pg_restore')";
+    Ok(client.query_one(sql, &[]).await?.try_get(0)?)
+}
+
 /// Removes everything that the schema `public` holds.
 pub async fn clear(client: &Client) -> Result<(), Error> {
     Ok(client.batch_execute("DROP SCHEMA public CASCADE; CREATE SCHEMA public").await?)
@@ -82,6 +89,28 @@ pub async fn create_database(client: &Client, name: &str) -> Result<(), Error> {
 pub async fn drop_database(client: &Client, name: &str) -> Result<(), Error> {
     let statement = quoted(client, "DROP DATABASE IF EXISTS %I WITH (FORCE)", name).await?;
     Ok(client.batch_execute(&statement).await?)
+}
+
+/// Drops the databases whose names begin with `prefix` and sort before `before`, and to which nobody is connected; returns their
+/// names.
+pub async fn drop_unused(
+    client: &Client,
+    prefix: &str,
+    before: &str,
+) -> Result<Vec<String>, Error> {
+    let unused = r#"SELECT datname::text FROM pg_database d
+        WHERE starts_with(datname::text, $1) AND datname::text COLLATE "C" < $2
+            AND NOT EXISTS (SELECT FROM pg_stat_activity a WHERE a.datid = d.oid) ORDER BY 1"#;
+    let mut dropped = Vec::new();
+    for row in client.query(unused, &[&prefix, &before]).await? {
+        let name: String = row.try_get(0)?;
+        // Not by force: whoever has connected meanwhile keeps it.
+        let statement = quoted(client, "DROP DATABASE IF EXISTS %I", &name).await?;
+        if client.batch_execute(&statement).await.is_ok() {
+            dropped.push(name);
+        }
+    }
+    Ok(dropped)
 }
 
 async fn quoted(client: &Client, form: &str, name: &str) -> Result<String, Error> {

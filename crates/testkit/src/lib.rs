@@ -24,6 +24,7 @@ mod run;
 mod seed;
 pub mod server;
 mod shared;
+mod store_door;
 mod tmpfs;
 
 pub use bins::bin;
@@ -37,4 +38,5 @@ pub use rabbitmq::{PrivateRabbitMq, Vhost, private_rabbitmq, private_rabbitmq_wi
 pub use rig;
 pub use seed::seed;
 pub use server::{Server, postgres};
+pub use store_door::{Held, Knock, StoreDoor};
 pub use tmpfs::Tmpfs;

@@ -25,6 +25,9 @@ export class ApiError extends Error {
   }
 }
 
+/** The console gives its parts 30 s when a person waits. What takes longer than that has died on the way, and would be waited for without an end. */
+const PATIENCE_MS = 45_000;
+
 let onSignedOut: () => void = () => {};
 
 /** Called when the console says that the session is over. */
@@ -57,14 +60,16 @@ async function send<T>(method: string, to: string, body: unknown, signal?: Abort
   const headers: Record<string, string> = { accept: 'application/json' };
   if (method !== 'GET') headers['x-holdfast-csrf'] = '1';
   if (body !== undefined) headers['content-type'] = 'application/json';
+  const patience = AbortSignal.timeout(PATIENCE_MS);
   let reply: Response;
+  let text: string;
   try {
-    reply = await fetch(to, { method, headers, body: body === undefined ? null : JSON.stringify(body), signal: signal ?? null, credentials: 'same-origin' });
+    reply = await fetch(to, { method, headers, body: body === undefined ? null : JSON.stringify(body), signal: signal ? AbortSignal.any([signal, patience]) : patience, credentials: 'same-origin' });
+    text = await reply.text();
   } catch (failure) {
     if (failure instanceof DOMException && failure.name === 'AbortError') throw failure;
     throw new ApiError(0, 'unreachable', 'The console does not answer.');
   }
-  const text = await reply.text();
   let answer: unknown = null;
   try {
     answer = text ? JSON.parse(text) : null;

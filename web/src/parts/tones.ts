@@ -1,5 +1,6 @@
 // Which tone and which words a state of the console has. One place, so that a state looks the same in every view.
 import type { Alarm, Link, NodeRow, Queue, Stage, StreamRow, Where } from '../api/types';
+import { words } from '../format';
 import type { Tone } from './Mark.svelte';
 
 export const stageTone: Record<Stage['state'], Tone> = { ok: 'ok', waiting: 'held', broken: 'bad', unknown: 'unknown' };
@@ -17,7 +18,11 @@ export const alarmWord: Record<Alarm['state'], string> = {
   cleared_unacknowledged: 'Cleared, not acknowledged',
   normal: 'Normal',
 };
-export const breakerWord = { closed: 'closed', half_open: 'half open: one probe', open: 'open: holds back' } as const;
+export const breakerWord: Record<NonNullable<Link['breaker']>, string> = { closed: 'closed', half_open: 'half open: one probe', open: 'open: holds back' };
+
+/** A console that is newer than the page may say words that these tables do not have: then nobody knows what they mean, and they are shown as they are. */
+export const toneOf = <K extends string>(table: Record<K, Tone>, word: K): Tone => table[word] ?? 'unknown';
+export const wordOf = <K extends string>(table: Record<K, string>, word: K): string => table[word] ?? words(word);
 
 /** A stage of an event's way. Of some the time is not kept, so that the state says whether it was reached: these words say that it was not. */
 export function trailTone({ state }: Pick<Where['stages'][number], 'state'>): Tone {

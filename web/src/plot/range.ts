@@ -34,6 +34,6 @@ export function pinch(start: Range, then: [number, number], now: [number, number
   return { from: fixed - wanted * now[0], to: fixed + wanted * (1 - now[0]) };
 }
 
-export function last(seconds: number, now = Date.now() / 1000): Range {
+export function last(seconds: number, now: number): Range {
   return { from: now - seconds, to: now };
 }

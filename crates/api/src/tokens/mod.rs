@@ -6,6 +6,7 @@
 
 mod bearer;
 mod cache;
+mod caller;
 mod text;
 
 use std::fmt;
@@ -18,7 +19,9 @@ use settings::Secret;
 use tokio_postgres::{Client, Row};
 use uuid::Uuid;
 
+pub use bearer::bears;
 pub use cache::{Lookup, Tokens};
+pub use caller::{ACTING_FOR, Caller};
 pub use text::TokenHash;
 
 /// The longest name.
@@ -167,8 +170,7 @@ const COLUMNS: &str =
 
 /// Makes a token. The secret is returned here and nowhere else.
 pub async fn create(client: &Client, new: &NewToken) -> Result<(Token, Secret), Error> {
-    let length = new.name.chars().count();
-    if !(1..=MAX_NAME_CHARS).contains(&length) || new.name.chars().any(char::is_control) {
+    if !is_name(&new.name) {
         return Err(Error::Name);
     }
     let tenants: Option<Vec<Uuid>> = match &new.tenants {
@@ -201,6 +203,11 @@ pub async fn create(client: &Client, new: &NewToken) -> Result<(Token, Secret), 
         .await?
         .ok_or(Error::Expired)?;
     Ok((token(&row)?, secret))
+}
+
+/// Whether a text can be the name of a token or of a person.
+fn is_name(text: &str) -> bool {
+    (1..=MAX_NAME_CHARS).contains(&text.chars().count()) && !text.chars().any(char::is_control)
 }
 
 /// Every token, the oldest first; revoked and expired ones too.

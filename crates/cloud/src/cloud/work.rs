@@ -69,7 +69,7 @@ impl Work {
     }
 }
 
-/// What RabbitMQ must have for these groups: seed 003's exchanges, and each group's queues.
+/// What RabbitMQ must have for these groups: the documented exchanges, and each group's queues.
 pub fn topology(groups: &[Group]) -> Result<Topology, Invalid> {
     let queue = |group: &Group| {
         let service: Name = group.service.parse()?;

@@ -3,6 +3,7 @@
 //! A deed without its record is not done: [`begin`] comes first, and its error stops the caller. A record that stays
 //! `started` is of a process that ended in the middle.
 
+use api::tokens::Caller;
 use bus::Progress;
 use jiff::Timestamp;
 use serde::Serialize;
@@ -18,10 +19,21 @@ const MAX_ERROR_CHARS: usize = 500;
 /// Who acts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Actor {
-    /// A request with this token.
-    Token(Uuid),
+    /// A request with a token.
+    Token {
+        /// The token.
+        id: Uuid,
+        /// The person that it acts for, where it says so.
+        acting_for: Option<String>,
+    },
     /// A user of the machine that the command runs on.
     User(String),
+}
+
+impl From<&Caller> for Actor {
+    fn from(caller: &Caller) -> Actor {
+        Actor::Token { id: caller.id, acting_for: caller.acting_for().map(str::to_owned) }
+    }
 }
 
 impl Actor {
@@ -32,7 +44,7 @@ impl Actor {
 
     fn columns(&self) -> (&'static str, String) {
         match self {
-            Actor::Token(id) => ("token", id.to_string()),
+            Actor::Token { id, .. } => ("token", id.to_string()),
             Actor::User(name) if name.is_empty() => ("user", "unknown".to_owned()),
             Actor::User(name) => ("user", name.chars().take(MAX_ACTOR_CHARS).collect()),
         }
@@ -133,11 +145,15 @@ pub async fn recorded<F: Future<Output = Result<Counted, pg::Error>>>(
 /// Records that a deed begins. Returns the number of the record.
 pub async fn begin(client: &Client, deed: &Deed<'_>) -> Result<i64, pg::Error> {
     let (kind, actor) = deed.actor.columns();
+    let mut parameters = deed.parameters.clone();
+    if let Actor::Token { acting_for: Some(person), .. } = deed.actor {
+        parameters["acting_for"] = person.as_str().into();
+    }
     let row = client
         .query_one(
             "INSERT INTO operator_audit (actor_kind, actor, action, parameters, dry_run)
              VALUES ($1, $2, $3, $4, $5) RETURNING id",
-            &[&kind, &actor, &deed.action, &deed.parameters, &deed.dry_run],
+            &[&kind, &actor, &deed.action, &parameters, &deed.dry_run],
         )
         .await?;
     Ok(row.get(0))

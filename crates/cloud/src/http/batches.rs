@@ -19,12 +19,12 @@ use super::refused::Refused;
 use crate::ingest::reply::Reply;
 use crate::ingest::request::{self, BadBatch, Batch};
 use crate::ingest::{Committed, Sender};
-use crate::tokens::{Role, Tenants, Token};
+use crate::tokens::{Caller, Role, Tenants, Token};
 use crate::trace::{self, Traceparent};
 
 pub(super) async fn receive(
     State(http): State<Http>,
-    Extension(token): Extension<Arc<Token>>,
+    Extension(token): Extension<Caller>,
     headers: HeaderMap,
     body: Body,
 ) -> Response {
@@ -33,7 +33,7 @@ pub(super) async fn receive(
     let span = trace::ingest_batch(trace, parent);
     span.record("token", tracing::field::display(token.id));
     let worked = async {
-        let done = http.receive(&token, trace, &headers, body).await;
+        let done = http.receive(&token.token, trace, &headers, body).await;
         match &done {
             Ok(_) => {}
             Err(refused) => tracing::info!(

@@ -1,7 +1,5 @@
 //! `POST /api/v1/sync/media`: which images the cloud has, for the sites that still have them.
 
-use std::sync::Arc;
-
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::http::StatusCode;
@@ -13,7 +11,7 @@ use serde_json::{Value, json};
 use super::Http;
 use super::refused::Refused;
 use crate::copies::{self, MAX_ASKED};
-use crate::tokens::{Role, Token};
+use crate::tokens::{Caller, Role};
 
 /// A thousand pairs of ids, with room.
 const MAX_BODY_BYTES: usize = 256 << 10;
@@ -33,7 +31,7 @@ struct Image {
 
 pub(super) async fn ask(
     State(http): State<Http>,
-    Extension(token): Extension<Arc<Token>>,
+    Extension(token): Extension<Caller>,
     body: Body,
 ) -> Result<Json<Value>, Refused> {
     if !matches!(token.role, Role::Edge | Role::Admin) {

@@ -65,6 +65,7 @@ pub const ROUTES: &[Route] = &[
     (Method::GET, "/api/v1/ledger/events/{event_id}", Open::Never),
     (Method::GET, "/api/v1/ledger/hours", Open::Never),
     (Method::GET, "/api/v1/ledger/held", Open::Never),
+    (Method::GET, "/api/v1/ledger/told", Open::Never),
     (Method::GET, "/api/v1/ledger/media", Open::Never),
     (Method::GET, "/api/v1/ledger/stored", Open::Never),
     (Method::POST, "/api/v1/ledger/again", Open::Never),

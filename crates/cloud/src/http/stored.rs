@@ -3,10 +3,9 @@
 //! Promises: a token sees and asks for events of its tenants only; asking needs the role operator or admin, and is recorded in
 //! `operator_audit`. Ids alone are shown.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use api::tokens::{Role, Token};
+use api::tokens::{Caller, Role};
 use axum::body::{Body, to_bytes};
 use axum::extract::{RawQuery, State};
 use axum::routing::{get, post};
@@ -26,7 +25,7 @@ const MAX_BODY_BYTES: usize = 64 << 10;
 /// Hours in one question; each is a few statements.
 const MAX_HOURS: usize = 24;
 
-type Asker = Extension<Arc<Token>>;
+type Asker = Extension<Caller>;
 type Answer = Result<Json<Value>, Refused>;
 
 /// Adds the routes.
@@ -100,7 +99,7 @@ async fn again(State(http): State<Http>, Extension(token): Asker, body: Body) ->
         return Err(Refused::malformed(Some("ids"), format!("ids must be 1 to {MAX_ASKED}")));
     }
     let _turn = http.query_turn(&token)?;
-    let (pool, actor) = (&http.service.pool, Actor::Token(token.id));
+    let (pool, actor) = (&http.service.pool, Actor::from(&token));
     let noted = stored::ask_again(pool, &actor, what.tenant_id, &what.ids, what.dry_run).await;
     Ok(Json(json!({"noted": noted.map_err(|error| unavailable(&error))?})))
 }

@@ -2,6 +2,7 @@
 
 use event::id::{EventId, TenantId};
 use event::ledger::HourState;
+use jiff::Timestamp;
 use uuid::Uuid;
 
 /// The most hours that are counted at once.
@@ -35,6 +36,32 @@ pub async fn hours(
         bare: 0,
     });
     Ok(each.collect())
+}
+
+/// The most events that are told at once.
+pub const MAX_TOLD: i64 = 10_000;
+
+/// What never has a sequence: weighings, images and results, which a site's services make. An id of version 7 begins with
+/// its time.
+const TOLD: &str = "SELECT DISTINCT event_id FROM (
+    SELECT event_id FROM media_object WHERE tenant_id = $1
+    UNION ALL SELECT event_id FROM inference_result WHERE tenant_id = $1
+    UNION ALL SELECT created_event_id FROM weighvision_session WHERE tenant_id = $1
+    UNION ALL SELECT finalized_event_id FROM weighvision_session WHERE tenant_id = $1
+    UNION ALL SELECT cancelled_event_id FROM weighvision_session WHERE tenant_id = $1) e
+WHERE event_id >= $2 AND substr(event_id::text, 15, 1) = '7' ORDER BY 1 LIMIT $3";
+
+/// Events of weighings, images and results that were made since a time and are stored, the earliest [`MAX_TOLD`].
+pub async fn told(
+    pool: &pg::Pool,
+    tenant: TenantId,
+    since: Timestamp,
+) -> Result<Vec<EventId>, pg::Error> {
+    let client = pool.get().await?;
+    let since = u128::try_from(since.as_millisecond()).unwrap_or_default();
+    let first = Uuid::from_u128(since << 80);
+    let rows = client.query(TOLD, &[&tenant.uuid(), &first, &MAX_TOLD]).await?;
+    Ok(rows.iter().filter_map(|row| EventId::from_uuid(row.get(0)).ok()).collect())
 }
 
 const REMEMBERED: &str =

@@ -2,7 +2,7 @@
 
 use cloud::consume::Options;
 use cloud::consume::media::Stores;
-use event::id::{MediaId, SessionId, TenantId};
+use event::id::{EventId, MediaId, SessionId, TenantId};
 use objects::{Address, Bucket};
 use serde_json::{Value, json};
 use testkit::rig::{Link, Mode};
@@ -162,6 +162,61 @@ async fn images_come_from_the_store_of_their_tenant_and_one_that_is_away_holds_u
     for (n, barn) in barns.iter().enumerate() {
         let found = target.get(&key(barn), 100).await.unwrap();
         assert_eq!(found, vec![u8::try_from(n).unwrap(); 100]);
+    }
+    replica.stop().await;
+}
+
+#[tokio::test]
+async fn an_image_keeps_its_session_though_its_site_adopts_it_later() {
+    let database = database("media_session").await;
+    let replica = Replica::start(&database, options());
+    let client = database.connect().await.unwrap();
+    let barn = Barn::new(TenantId::mint());
+    // As the camera's completion tells of it, and as the sweep does which knows the key alone: the
+    // day begins at midnight, so what it says is always the earlier.
+    let told = || {
+        let real = image(&barn, &format!("tenants/{}/farms/f/a.jpg", barn.tenant), 10);
+        let mut adopted = real.clone();
+        adopted["event_id"] = json!(EventId::mint());
+        adopted["occurred_at"] = json!("2026-02-01T00:00:00Z");
+        adopted["session_id"] = Value::Null;
+        (real, adopted)
+    };
+    let copied = "UPDATE media_object SET copy_status = 'copied', copied_at = now(),
+        copied_sha256 = sha256('a') WHERE media_id = ($1::text)::uuid";
+    for case in ["real first", "adopted first", "one batch", "one batch, adopted first", "copied"] {
+        let (real, adopted) = told();
+        let media = real["payload"]["media_id"].as_str().unwrap().to_owned();
+        match case {
+            "real first" => {
+                replica.deliver(std::slice::from_ref(&real)).await;
+                replica.deliver(&[adopted]).await;
+            }
+            "adopted first" => {
+                replica.deliver(&[adopted]).await;
+                replica.deliver(std::slice::from_ref(&real)).await;
+            }
+            "one batch" => replica.deliver(&[real.clone(), adopted]).await,
+            "one batch, adopted first" => replica.deliver(&[adopted, real.clone()]).await,
+            _ => {
+                replica.deliver(&[adopted]).await;
+                assert_eq!(client.execute(copied, &[&media]).await.unwrap(), 1);
+                replica.deliver(std::slice::from_ref(&real)).await;
+            }
+        }
+        let row = client
+            .query_one(
+                "SELECT session_id::text, event_id::text, copy_status FROM media_object
+                 WHERE media_id = ($1::text)::uuid",
+                &[&media],
+            )
+            .await
+            .unwrap();
+        let (session, event): (Option<&str>, &str) = (row.get(0), row.get(1));
+        assert_eq!(session, real["session_id"].as_str(), "{case}");
+        // What a copy was made by does not change under it.
+        let same = event == real["event_id"].as_str().unwrap();
+        assert_eq!(same, row.get::<_, &str>(2) == "pending", "{case}");
     }
     replica.stop().await;
 }

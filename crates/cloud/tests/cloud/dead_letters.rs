@@ -207,11 +207,17 @@ async fn what_operators_do_is_recorded_before_and_after() {
     );
     assert_eq!((record.actor_kind.as_str(), record.actor.as_str()), ("user", "somebody"));
 
-    let token = Actor::Token(Uuid::now_v7());
+    let token_id = Uuid::now_v7();
+    let token = Actor::Token { id: token_id, acting_for: Some("anna".to_owned()) };
     let deed = Deed { actor: &token, action: "dlq.replay", parameters: json!({}), dry_run: true };
     let id = audit::begin(&ground.client, &deed).await.unwrap();
     audit::finish(&ground.client, id, &failed).await.unwrap();
-    assert_eq!(audit::latest(&ground.client, 1).await.unwrap()[0].error.as_deref(), Some("late"));
+    let record = audit::latest(&ground.client, 1).await.unwrap().remove(0);
+    assert_eq!(record.error.as_deref(), Some("late"));
+    assert_eq!(
+        (record.actor, record.parameters),
+        (token_id.to_string(), json!({"acting_for": "anna"}))
+    );
     // A dry run that changed something, and a deed without a name, are refused by the database.
     let id = audit::begin(&ground.client, &deed).await.unwrap();
     assert!(audit::finish(&ground.client, id, &done).await.is_err());

@@ -31,4 +31,5 @@ mod site;
 mod topology;
 mod trace;
 mod upgrade;
+mod upgrade_consumers;
 mod wiring;

@@ -77,6 +77,7 @@ fn case(method: &str, path: &str) -> Option<Case> {
         ("get", "/api/v1/ledger/stored") => {
             Some(Case::Ledger("hours=HOUR,NEXT&grace_seconds=0", "hours"))
         }
+        ("get", "/api/v1/ledger/told") => Some(Case::Ledger("since=2026-01-01T00:00:00Z", "told")),
         ("get", "/api/v1/ledger/held") => Some(Case::Ledger("event_ids=EVENT", "held")),
         ("get", "/api/v1/telemetry/aggregates") => Some(Case::Reads("aggregation_window=1h")),
         ("get", path) if list.contains(&path) => Some(Case::Reads("")),

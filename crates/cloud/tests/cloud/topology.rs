@@ -1,8 +1,8 @@
-//! The product's own topology against the names that seed 003 documents.
+//! The product's own topology against the documented names.
 
 use std::collections::BTreeSet;
 
-/// One example of the seed is no queue of ours: docs/spec/cloud-stores.md, "Services and queues", says why. Alarms are of the sites'
+/// One documented queue is none of ours: docs/spec/cloud-stores.md, "Services and queues", says why. Alarms are of the sites'
 /// own, and their exchange keeps to the naming.
 #[test]
 fn the_products_own_topology_has_the_documented_names_and_no_others() {

@@ -20,8 +20,8 @@ mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// The last migration of the version before.
-const PREVIOUS: i32 = 17;
+/// The first migration after which these statements work; every later one is tried as a start.
+const OLDEST: i32 = 17;
 const HISTORY: &str = "cloud_migrations";
 const BATCH: i64 = 50;
 
@@ -213,12 +213,36 @@ async fn copy(client: &Client, [claim, copied, failed]: [&Statement; 3]) -> i64 
     i64::try_from(rows.len()).unwrap()
 }
 
+/// A database of an earlier version, migrated once for all tests that ask for it.
+pub(crate) async fn database(version: i32) -> Database {
+    let migrate = |url: String| async move {
+        let runner = embedded::migrations::runner().set_target(refinery::Target::Version(version));
+        pg::migrate(&pg::Options::new(url), HISTORY, runner).await.map(drop)
+    };
+    let name = format!("upgrade_{version}");
+    testkit::database(&name, &format!("cloud_{version}"), migrate).await.unwrap()
+}
+
+/// The versions that an upgrade may begin at, from one on.
+pub(crate) fn versions(from: i32) -> impl Iterator<Item = i32> {
+    let migrations = embedded::migrations::runner();
+    let all = migrations.get_migrations().iter();
+    let mut all: Vec<i32> = all.map(|one| one.version()).collect();
+    all.sort_unstable();
+    all.pop();
+    all.into_iter().filter(move |version| *version >= from)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
-    let database = Database::empty("upgrade_old").await.unwrap();
+    for version in versions(OLDEST) {
+        upgraded(version).await;
+    }
+}
+
+async fn upgraded(version: i32) {
+    let database = database(version).await;
     let options = pg::Options::new(database.url());
-    let old = embedded::migrations::runner().set_target(refinery::Target::Version(PREVIOUS));
-    pg::migrate(&options, HISTORY, old).await.unwrap();
     let stream = Stream { tenant: EventId::mint().uuid(), epoch: EventId::mint().uuid() };
 
     let stop = Arc::new(AtomicBool::new(false));
@@ -269,7 +293,7 @@ async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
     let (written, settled) = (written.load(Ordering::SeqCst), settled.load(Ordering::SeqCst));
     for table in ["ingest_dedupe", "relay_outbox", "media_object"] {
         let count = format!("SELECT count(*) FROM {table}");
-        assert_eq!(number(&client, &count).await, written, "{table}");
+        assert_eq!(number(&client, &count).await, written, "{version}: {table}");
     }
     assert_eq!(number(&client, "SELECT accepted_count FROM ledger_frontier").await, written);
     let done = "SELECT count(*) FROM media_object WHERE copy_status IN ('copied', 'failed')";
@@ -280,5 +304,5 @@ async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
     let listed = cloud::copies::failed(&client, &cloud::copies::Selection::default(), 1_000).await;
     assert_eq!(i64::try_from(listed.unwrap().len()).unwrap(), failed.min(1_000));
     let newest = "SELECT max(version)::int8 FROM cloud_migrations";
-    assert!(number(&client, newest).await > i64::from(PREVIOUS), "something was upgraded");
+    assert!(number(&client, newest).await > i64::from(version), "something was upgraded");
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use api::Refused;
 use api::tokens::{Role, Tenants, Token};
+use axum::http::HeaderValue;
 use jiff::Timestamp;
 use uuid::Uuid;
 
@@ -61,7 +62,20 @@ pub(crate) struct User {
     pub(crate) session: Held,
 }
 
+/// Who acts, as the tiers are told it: the name of the token that was signed in with.
+#[derive(Debug, Clone)]
+pub(crate) struct Person(pub(crate) HeaderValue);
+
 impl User {
+    /// Who it is, for the audits of those that are asked to do something.
+    pub(crate) fn person(&self) -> Person {
+        // HTTP drops spaces at the ends, and a name that has nothing else would be none.
+        let name = self.token.name.trim();
+        let value = HeaderValue::from_bytes(name.as_bytes()).ok().filter(|_| !name.is_empty());
+        let id = || HeaderValue::from_str(&self.token.id.to_string()).ok();
+        Person(value.or_else(id).unwrap_or_else(|| HeaderValue::from_static("unknown")))
+    }
+
     pub(crate) fn can_act(&self) -> bool {
         matches!(self.token.role, Role::Operator | Role::Admin)
     }

@@ -25,6 +25,7 @@ pub use disk::StateError;
 pub use webhook::Webhook;
 pub(crate) use webhook::{Telling, start as start_webhook};
 
+use self::thresholds::Limit;
 use crate::access::{Scope, User};
 use crate::http::Http;
 use crate::picture::{NodeEntry, Tick};
@@ -32,7 +33,7 @@ use crate::picture::{NodeEntry, Tick};
 /// What flickers for less than this keeps its `since`.
 const FLICKER: SignedDuration = SignedDuration::from_secs(5);
 /// Drops that grew so long ago are no news.
-const DROPS_FOR: SignedDuration = SignedDuration::from_mins(10);
+const DROPS_FOR: SignedDuration = SignedDuration::from_mins(15);
 /// A gap that was declared so long ago is no news.
 const GAPS_FOR: SignedDuration = SignedDuration::from_hours(24);
 
@@ -65,6 +66,9 @@ pub(crate) struct Alert {
     /// Whose it is; whoever sees everything sees it in any case.
     #[serde(skip)]
     tenants: BTreeSet<Uuid>,
+    /// What it is judged by, where it must hold for a while first.
+    #[serde(skip)]
+    limit: Option<&'static Limit>,
 }
 
 /// The answer.
@@ -106,8 +110,8 @@ struct News {
 /// What is remembered from tick to tick.
 #[derive(Debug, Default)]
 pub(crate) struct Watch {
-    /// Since when an alert holds, and when it last did.
-    known: HashMap<String, (Timestamp, Timestamp)>,
+    /// Since when an alert holds, and when it last did; and the same of it as a critical one.
+    known: HashMap<(String, bool), (Timestamp, Timestamp)>,
     nodes: HashMap<(String, String), Counters>,
 }
 
@@ -121,17 +125,32 @@ impl Watch {
         found.extend(plant::of_plant(tick));
         found.extend(plant::of_producers(tick));
         found.extend(rules::of_nodes(nodes, |entry| self.news(entry, tick.at)));
-        for alert in &mut found {
-            let (since, last) = self.known.entry(alert.id.clone()).or_insert((tick.at, tick.at));
-            (alert.since, *last) = (*since, tick.at);
-        }
+        found.retain_mut(|alert| self.has_lasted(alert, tick.at));
         self.known.retain(|_, (_, last)| tick.at.duration_since(*last) <= FLICKER);
-        found.retain(|alert| rules::has_lasted(alert, tick.at));
-        for alert in &mut found {
-            rules::grow_worse(alert, tick.at);
-        }
         found.sort_by(|a, b| (a.severity, &a.id).cmp(&(b.severity, &b.id)));
         found
+    }
+
+    /// Says since when an alert holds, and whether that is long enough. What is not critical for long enough yet may be a warning.
+    fn has_lasted(&mut self, alert: &mut Alert, now: Timestamp) -> bool {
+        let mut held = |critical: bool| {
+            let key = (alert.id.clone(), critical);
+            let (since, last) = self.known.entry(key).or_insert((now, now));
+            *last = now;
+            (*since, now.duration_since(*since).as_secs_f64())
+        };
+        let (since, lasted) = held(false);
+        alert.since = since;
+        let critical = alert.is_critical().then(|| held(true).1);
+        let Some(limit) = alert.limit else { return true };
+        let [warning_after, critical_after] = limit.holds.map(f64::from);
+        match critical {
+            Some(lasted) if lasted >= critical_after => return true,
+            Some(_) if limit.warning.is_none() => return false,
+            Some(_) => (alert.severity, alert.threshold) = (Severity::Warning, limit.warning),
+            None => {}
+        }
+        lasted >= warning_after
     }
 
     fn count(&mut self, now: Timestamp, nodes: &[NodeEntry]) {

@@ -9,9 +9,7 @@ use super::thresholds::{
 };
 use super::{Alert, Severity};
 use crate::picture::{Tick, number};
-
-/// How the historian begins to say that nothing comes, which is no fault of its own.
-const SILENCE: &str = "bus: no message since";
+use crate::upstream::historian::SILENCE;
 
 /// The plant.
 pub(super) fn of_plant(tick: &Tick) -> Vec<Alert> {
@@ -76,6 +74,7 @@ pub(super) fn of_producers(tick: &Tick) -> Vec<Alert> {
                 oldest: &PRODUCER_OLDEST,
                 still: &OUTBOX_STILL,
                 dead: &PRODUCER_DEAD,
+                redrive: "Its log says why; mend the cause, then run holdfast scada producer redrive on its machine.",
             },
             explained: true,
         };
@@ -87,6 +86,7 @@ pub(super) fn of_producers(tick: &Tick) -> Vec<Alert> {
                 unit: "events",
                 text: format!("{} events of {} are held by dispatchers", outbox.in_progress, producer.name),
                 what_to_do: "A dispatcher may be stuck: look at the node's log; restart it if it hangs. Nothing is lost by that.",
+                limit: Some(&PRODUCER_STUCK),
                 ..queue.alert(PRODUCER_STUCK.rule, Severity::Warning)
             });
         }

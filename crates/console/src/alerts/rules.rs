@@ -8,8 +8,8 @@ use uuid::Uuid;
 use super::thresholds::{
     AWAY, BREAKER, BUS_DEAD, CONSUMERS_BEHIND, COPIES_FAILED, GAP, Limit, NODE_CLOCK, NODE_DISK,
     NODE_DROPS, NODE_FLAGGED, NOT_CONSUMED, OUTBOX_DEAD, OUTBOX_OLDEST, OUTBOX_PENDING,
-    OUTBOX_STILL, OUTBOX_STUCK, PRODUCER_STUCK, QUARANTINE, RELAY_DEAD, RELAY_OLDEST,
-    RELAY_PENDING, RELAY_STILL, SITE_CLOCK, SITE_DISK,
+    OUTBOX_STILL, OUTBOX_STUCK, QUARANTINE, RELAY_BREAKER, RELAY_DEAD, RELAY_OLDEST, RELAY_PENDING,
+    RELAY_STILL, SITE_CLOCK, SITE_DISK,
 };
 use super::{Alert, News, Severity};
 use crate::picture::{
@@ -39,6 +39,7 @@ pub(super) fn alert(
         text: String::new(),
         what_to_do: "",
         tenants,
+        limit: None,
     }
 }
 
@@ -49,24 +50,25 @@ fn tenants_of(site: &SiteTick) -> BTreeSet<Uuid> {
 /// Upstreams that do not answer.
 pub(super) fn of_upstreams(tick: &Tick) -> Vec<Alert> {
     let away = tick.upstreams.iter().filter(|one| one.state == Presence::Away);
-    let each = away.map(|one| {
+    let each = away.filter_map(|one| {
         let site = tick.sites.iter().find(|site| one.kind == UpstreamKind::Site && site.name == one.name);
         let tenants = match (&one.kind, &tick.cloud) {
             (UpstreamKind::Cloud, Some(cloud)) => cloud.tenants.keys().copied().collect(),
             _ => site.map(tenants_of).unwrap_or_default(),
         };
         let value = tick.at.duration_since(one.since).as_secs_f64();
-        Alert {
+        let (severity, threshold) = AWAY.above(value)?;
+        Some(Alert {
             site: site.map(|site| site.name.clone()),
             value: Some(value),
-            threshold: AWAY.critical,
+            threshold: Some(threshold),
             unit: "s",
             text: format!("{} does not answer: {}", one.name, one.error.as_deref().unwrap_or("")),
             what_to_do: "Look whether the process runs and its address can be reached from here; data it holds stays there.",
-            ..alert(AWAY.rule, &one.id, Severity::Critical, tenants)
-        }
+            ..alert(AWAY.rule, &one.id, severity, tenants)
+        })
     });
-    each.filter(|alert| alert.value.is_some_and(|value| AWAY.above(value).is_some())).collect()
+    each.collect()
 }
 
 /// One queue of one tenant, whatever tier it is at.
@@ -91,19 +93,26 @@ pub(super) struct Limits {
     pub(super) oldest: &'static Limit,
     pub(super) still: &'static Limit,
     pub(super) dead: &'static Limit,
+    /// What to do about its dead letters.
+    pub(super) redrive: &'static str,
 }
+
+/// Of what Queues shows and redrives.
+const IN_QUEUES: &str = "Look at their causes under Queues; mend the cause, then redrive them.";
 
 const OUTBOX: Limits = Limits {
     pending: &OUTBOX_PENDING,
     oldest: &OUTBOX_OLDEST,
     still: &OUTBOX_STILL,
     dead: &OUTBOX_DEAD,
+    redrive: IN_QUEUES,
 };
 const RELAY: Limits = Limits {
     pending: &RELAY_PENDING,
     oldest: &RELAY_OLDEST,
     still: &RELAY_STILL,
     dead: &RELAY_DEAD,
+    redrive: IN_QUEUES,
 };
 
 impl Queue {
@@ -125,6 +134,7 @@ impl Queue {
                 unit: "events",
                 text: format!("{} events wait in {}", self.waiting, self.name),
                 what_to_do: "If the number falls, wait. If it grows, look at the link behind it and at the load before it.",
+                limit: Some(self.limits.pending),
                 ..self.alert("pending", severity)
             });
         }
@@ -157,7 +167,7 @@ impl Queue {
                 threshold: Some(threshold),
                 unit: "dead letters",
                 text: format!("{} dead letters in {}", self.dead, self.name),
-                what_to_do: "Look at their causes under Queues; mend the cause, then redrive them.",
+                what_to_do: self.limits.redrive,
                 ..self.alert("dead_letters", severity)
             });
         }
@@ -186,11 +196,10 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
             if outbox.breaker == Some(Breaker::Open) {
                 let why = outbox.last_failure.as_deref().unwrap_or("no reason is known");
                 found.push(Alert {
-                    threshold: BREAKER.critical,
-                    unit: "s",
+                    limit: Some(&BREAKER),
                     text: format!("{} leaves the cloud alone: {why}", site.name),
                     what_to_do: "Look at the link from the site to the cloud, and at the site's token. Events wait at the site and go by themselves.",
-                    ..queue.alert("breaker_open", Severity::Warning)
+                    ..queue.alert(BREAKER.rule, Severity::Warning)
                 });
             }
             if outbox.stuck > 0 {
@@ -200,7 +209,8 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
                     unit: "events",
                     text: format!("{} events of {} are held by a forwarder that is gone", outbox.stuck, site.name),
                     what_to_do: "Look whether a forwarder runs; `holdfast outbox unclaim` frees them.",
-                    ..queue.alert("stuck", Severity::Warning)
+                    limit: Some(&OUTBOX_STUCK),
+                    ..queue.alert(OUTBOX_STUCK.rule, Severity::Warning)
                 });
             }
         }
@@ -213,6 +223,15 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
 
 fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
     of_consumers(cloud, found);
+    if cloud.breaker == Some(Breaker::Open) {
+        let tenants = cloud.tenants.keys().copied().collect();
+        found.push(Alert {
+            limit: Some(&RELAY_BREAKER),
+            text: "the relay leaves the bus alone: it takes no event".to_owned(),
+            what_to_do: "Look at the broker and at the way to it. Events wait in the cloud's relay outbox and go by themselves.",
+            ..alert(RELAY_BREAKER.rule, "relay", Severity::Warning, tenants)
+        });
+    }
     for (tenant, part) in &cloud.tenants {
         let relay = Queue {
             name: "relay".to_owned(),
@@ -223,7 +242,7 @@ fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
             still_s: part.still_s,
             dead: part.relay_dead,
             limits: RELAY,
-            // While the bus is left alone, nothing can leave.
+            // While the bus is left alone, nothing can leave; that is an alert of its own.
             explained: cloud.breaker.is_some_and(|breaker| breaker != Breaker::Closed),
         };
         relay.alerts(found);
@@ -298,6 +317,7 @@ pub(super) fn of_sites(tick: &Tick) -> Vec<Alert> {
                 unit: "bytes",
                 text: format!("{} is {:.0} MB above its disk limit", site.name, over / 1e6),
                 what_to_do: "Make room or bring the link back: what is delivered goes first, then what is not, and that is declared lost.",
+                limit: Some(&SITE_DISK),
                 ..about(SITE_DISK.rule, severity)
             });
         }
@@ -339,6 +359,7 @@ pub(super) fn of_nodes(nodes: &[NodeEntry], news: impl Fn(&NodeEntry) -> News) -
                 unit: "bytes",
                 text: format!("{of} has {} MB of disk left", free / 1_000_000),
                 what_to_do: "Restore its link so that the spool drains, or give it a larger disk; when it is full, the oldest is given up and declared.",
+                limit: Some(&NODE_DISK),
                 ..about(NODE_DISK.rule, severity)
             });
         }
@@ -346,6 +367,7 @@ pub(super) fn of_nodes(nodes: &[NodeEntry], news: impl Fn(&NodeEntry) -> News) -
             found.push(Alert {
                 text: format!("the clock of {of} is not set: its times may be far off"),
                 what_to_do: "Let it reach a time server. What it sampled meanwhile is marked.",
+                limit: Some(&NODE_CLOCK),
                 ..about(NODE_CLOCK.rule, Severity::Warning)
             });
         }
@@ -419,23 +441,4 @@ fn of_silent(site: &str, tenant: Uuid, entries: &[&NodeEntry]) -> Vec<Alert> {
         Alert { text, value: Some(silent), ..about("node_silent", &of, severity(entry)) }
     });
     each.collect()
-}
-
-/// Some alerts are such only after a while.
-pub(super) fn has_lasted(alert: &Alert, now: Timestamp) -> bool {
-    let limit =
-        if alert.subject.starts_with("producer:") { &PRODUCER_STUCK } else { &OUTBOX_STUCK };
-    let lasted = now.duration_since(alert.since).as_secs_f64();
-    alert.rule != limit.rule || limit.above(lasted).is_some()
-}
-
-/// Some grow worse with time.
-pub(super) fn grow_worse(alert: &mut Alert, now: Timestamp) {
-    if alert.rule == "breaker_open" {
-        let lasted = now.duration_since(alert.since).as_secs_f64();
-        alert.value = Some(lasted);
-        if BREAKER.critical.is_some_and(|limit| lasted >= limit) {
-            alert.severity = Severity::Critical;
-        }
-    }
 }

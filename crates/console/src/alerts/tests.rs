@@ -55,6 +55,7 @@ fn node(name: &str, tenant: Uuid, liveness: Liveness) -> NodeEntry {
         disk_free_bytes: None,
         clock: None,
         drops: Some(0),
+        oldest_age_s: None,
         stored: 0,
         lost: 0,
         quarantined: 0,
@@ -116,13 +117,15 @@ fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
     };
     let found = watch.look(&tick(0, tenant, still(Breaker::Closed)), &[]);
     assert_eq!(names(&found), [("not_draining", Severity::Critical)]);
-    let found = watch.look(&tick(10, tenant, still(Breaker::Open)), &[]);
-    assert_eq!(names(&found), [("breaker_open", Severity::Warning)]);
-    for second in (15..=310).step_by(5) {
-        watch.look(&tick(second, tenant, still(Breaker::Open)), &[]);
+    for second in (10..20).step_by(5) {
+        let found = watch.look(&tick(second, tenant, still(Breaker::Open)), &[]);
+        assert!(found.is_empty(), "it opens for seconds when a connection breaks");
     }
-    let found = watch.look(&tick(311, tenant, still(Breaker::Open)), &[]);
-    assert_eq!(names(&found), [("breaker_open", Severity::Critical)], "after five minutes");
+    for second in (20..=390).step_by(5) {
+        let found = watch.look(&tick(second, tenant, still(Breaker::Open)), &[]);
+        assert_eq!(names(&found), [("breaker_open", Severity::Warning)], "nothing is lost by it");
+        assert_eq!(found[0].since, at(10), "it says since when all the same");
+    }
     let stuck = Outbox { stuck: 3, ..Outbox::default() };
     assert!(watch.look(&tick(400, tenant, stuck.clone()), &[]).is_empty(), "for a while it may be");
     for second in (405..520).step_by(5) {
@@ -131,8 +134,65 @@ fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
     assert_eq!(names(&watch.look(&tick(521, tenant, stuck), &[])), [("stuck", Severity::Warning)]);
 }
 
+/// What holds after so many seconds in which nothing changed.
+fn look_after(seconds: i64, tick: impl Fn(i64) -> Tick) -> Vec<Alert> {
+    let mut watch = Watch::default();
+    for second in (0..seconds).step_by(5) {
+        watch.look(&tick(second), &[]);
+    }
+    watch.look(&tick(seconds), &[])
+}
+
 #[test]
-fn the_relay_has_the_seeds_numbers() {
+fn a_relay_that_leaves_the_bus_alone_is_told_and_explains_why_nothing_moves() {
+    let tenant = Uuid::now_v7();
+    let cloud = |breaker| {
+        let part = CloudTenant { waiting: 5, still_s: 61.0, ..CloudTenant::default() };
+        let tenants = [(tenant, part)].into();
+        CloudTick { here: true, breaker: Some(breaker), tenants, ..CloudTick::default() }
+    };
+    let of = |seconds, breaker| {
+        look_after(seconds, |seconds| Tick {
+            at: at(seconds),
+            cloud: Some(cloud(breaker)),
+            ..Tick::default()
+        })
+    };
+    assert_eq!(names(&of(0, Breaker::Closed)), [("not_draining", Severity::Critical)]);
+    assert!(of(9, Breaker::Open).is_empty(), "not for long enough");
+    let found = of(10, Breaker::Open);
+    assert_eq!(names(&found), [("breaker_open", Severity::Warning)]);
+    assert_eq!(found[0].id, "breaker_open:relay");
+    assert!(found[0].is_for(&Scope::Only([tenant].into())));
+}
+
+#[test]
+fn what_is_not_critical_for_long_enough_is_a_warning_and_no_more() {
+    let cloud = |waiting| {
+        let part = CloudTenant { waiting, ..CloudTenant::default() };
+        let tenants = [(Uuid::from_u128(7), part)].into();
+        CloudTick { here: true, tenants, ..CloudTick::default() }
+    };
+    let mut watch = Watch::default();
+    let mut look = |seconds, waiting| {
+        let cloud = Some(cloud(waiting));
+        watch.look(&Tick { at: at(seconds), cloud, ..Tick::default() }, &[])
+    };
+    for second in (0..60).step_by(5) {
+        assert!(look(second, 101).is_empty(), "a batch is not a backlog");
+    }
+    for second in (60..120).step_by(5) {
+        let found = look(second, 1_001);
+        assert_eq!(names(&found), [("pending", Severity::Warning)], "{second}");
+        assert_eq!(found[0].threshold, Some(100.0));
+    }
+    let found = look(120, 1_001);
+    assert_eq!(names(&found), [("pending", Severity::Critical)]);
+    assert_eq!((found[0].threshold, found[0].since), (Some(1_000.0), at(0)));
+}
+
+#[test]
+fn the_relay_has_the_documented_numbers() {
     let tenant = Uuid::now_v7();
     let of = |part: CloudTenant| {
         let cloud = CloudTick {
@@ -142,8 +202,11 @@ fn the_relay_has_the_seeds_numbers() {
             tenants: [(tenant, part)].into(),
             ..CloudTick::default()
         };
-        let tick = Tick { at: start(), cloud: Some(cloud), ..Tick::default() };
-        Watch::default().look(&tick, &[])
+        look_after(60, |seconds| Tick {
+            at: at(seconds),
+            cloud: Some(cloud.clone()),
+            ..Tick::default()
+        })
     };
     let cloud = |waiting, relay_dead, bus_dead| {
         of(CloudTenant { waiting, relay_dead, bus_dead, ..CloudTenant::default() })
@@ -171,7 +234,17 @@ fn nodes_are_watched_one_by_one_until_they_are_many() {
         entry
     };
     let empty = |seconds| Tick { at: at(seconds), ..Tick::default() };
-    let found = watch.look(&empty(0), &[sick.clone(), shut_out]);
+    let both = [sick.clone(), shut_out];
+    let mut found = watch.look(&empty(0), &both);
+    let at_once = [("node_flagged", Severity::Critical), ("node_silent", Severity::Warning)];
+    assert_eq!(names(&found), at_once, "a disk may be full, and a clock not set, for minutes");
+    for second in (5..=120).step_by(5) {
+        found = watch.look(&empty(second), &both);
+    }
+    assert_eq!(names(&found)[0], ("node_disk", Severity::Critical));
+    for second in (125..=900).step_by(5) {
+        found = watch.look(&empty(second), &both);
+    }
     let expected = [
         ("node_disk", Severity::Critical),
         ("node_flagged", Severity::Critical),
@@ -184,10 +257,10 @@ fn nodes_are_watched_one_by_one_until_they_are_many() {
     (lossy.row.drops, lossy.row.lost) = (Some(7), 7);
     let mut odd = lossy.clone();
     odd.row.quarantined = 2;
-    let found = watch.look(&empty(1), &[lossy.clone()]);
+    let found = watch.look(&empty(901), &[lossy.clone()]);
     let grew = [("gap_declared", Severity::Critical), ("node_drops", Severity::Warning)];
     assert_eq!(names(&found), grew, "they grew");
-    let found = watch.look(&empty(700), &[lossy.clone()]);
+    let found = watch.look(&empty(1_810), &[lossy.clone()]);
     assert_eq!(names(&found), [("gap_declared", Severity::Critical)], "drops are no news any more");
     assert!(watch.look(&empty(90_000), &[lossy]).is_empty(), "nor are gaps");
     let found = watch.look(&empty(90_000), &[odd]);
@@ -218,7 +291,7 @@ fn alerts_are_for_those_who_see_what_they_are_about() {
     let seen = |scope: &Scope| -> Vec<&str> {
         found.iter().filter(|alert| alert.is_for(scope)).map(|alert| alert.rule).collect()
     };
-    assert_eq!(seen(&Scope::All), ["alarm_flood", "upstream_away", "dead_letters"]);
+    assert_eq!(seen(&Scope::All), ["alarm_flood", "dead_letters", "upstream_away"]);
     assert_eq!(seen(&Scope::Only([mine].into())), ["dead_letters"]);
     assert!(seen(&Scope::Only([theirs].into())).is_empty());
 }
@@ -268,6 +341,7 @@ fn sites_and_the_plant_are_judged_by_their_own_numbers() {
         failed: 1,
         in_progress: 51,
         batch_size: 50,
+        breaker: None,
     };
     let producer =
         ProducerTick { name: "press".to_owned(), here: true, outbox, ..ProducerTick::default() };
@@ -277,7 +351,6 @@ fn sites_and_the_plant_are_judged_by_their_own_numbers() {
     let expected = [
         ("oldest_pending", Severity::Critical),
         ("site_clock", Severity::Critical),
-        ("site_disk", Severity::Critical),
         ("dead_letters", Severity::Warning),
         ("historian_silent", Severity::Warning),
         ("pending", Severity::Warning),
@@ -292,6 +365,14 @@ fn sites_and_the_plant_are_judged_by_their_own_numbers() {
     tick.at = at(126);
     let found = watch.look(&tick, &[]);
     assert!(found.iter().any(|alert| alert.rule == "stuck"), "held for more than two minutes");
+    let advice = found.iter().find(|alert| alert.rule == "dead_letters").unwrap().what_to_do;
+    assert!(advice.contains("holdfast scada producer redrive"), "{advice}");
+    for second in (130..=300).step_by(5) {
+        tick.at = at(second);
+        watch.look(&tick, &[]);
+    }
+    let found = watch.look(&tick, &[]);
+    assert!(found.iter().any(|alert| alert.rule == "site_disk"), "after five minutes");
     let problems = [problems, vec!["store: a batch waits since 70 s".to_owned()]].concat();
     tick.plant = Some(PlantTick { problems, ..plant });
     let found = watch.look(&tick, &[]);

@@ -11,6 +11,8 @@ pub(super) struct Limit {
     pub(super) of: &'static str,
     pub(super) warning: Option<f64>,
     pub(super) critical: Option<f64>,
+    /// For how many seconds it must hold before it is a warning, and before it is critical: `for` of Prometheus.
+    pub(super) holds: [u32; 2],
     /// The alerts of Prometheus for the warning and for the critical one.
     #[cfg_attr(not(test), expect(dead_code, reason = "for the test that compares them"))]
     pub(super) prometheus: [Option<&'static str>; 2],
@@ -23,16 +25,22 @@ impl Limit {
             of,
             warning: Some(warning),
             critical: Some(critical),
+            holds: [0, 0],
             prometheus: [None, None],
         }
     }
 
     const fn warning(rule: &'static str, of: &'static str, warning: f64) -> Limit {
-        Limit { rule, of, warning: Some(warning), critical: None, prometheus: [None, None] }
+        Limit { critical: None, ..Limit::new(rule, of, warning, 0.0) }
     }
 
     const fn critical(rule: &'static str, of: &'static str, critical: f64) -> Limit {
-        Limit { rule, of, warning: None, critical: Some(critical), prometheus: [None, None] }
+        Limit { warning: None, ..Limit::new(rule, of, 0.0, critical) }
+    }
+
+    /// It is one only after so many seconds.
+    const fn after(self, warning: u32, critical: u32) -> Limit {
+        Limit { holds: [warning, critical], ..self }
     }
 
     const fn like(self, warning: &'static str, critical: &'static str) -> Limit {
@@ -67,7 +75,7 @@ impl Limit {
 
 /// Seconds without an answer.
 pub(super) const AWAY: Limit =
-    Limit::critical("upstream_away", "upstream", 10.0).critical_like("HoldfastDown");
+    Limit::new("upstream_away", "upstream", 10.0, 120.0).critical_like("HoldfastDown");
 
 /// Seconds that the oldest may wait.
 pub(super) const OUTBOX_OLDEST: Limit = Limit::new("oldest_pending", "outbox", 900.0, 86_400.0)
@@ -79,7 +87,9 @@ pub(super) const PRODUCER_OLDEST: Limit = Limit::new("oldest_pending", "producer
 
 /// Events that may wait; a site's outbox may hold days.
 pub(super) const OUTBOX_PENDING: Limit = Limit::new("pending", "outbox", 10_000.0, 100_000.0);
-pub(super) const RELAY_PENDING: Limit = Limit::new("pending", "relay", 100.0, 1_000.0);
+pub(super) const RELAY_PENDING: Limit = Limit::new("pending", "relay", 100.0, 1_000.0)
+    .after(60, 60)
+    .like("CloudRelayPendingWarning", "CloudRelayPendingCritical");
 pub(super) const PRODUCER_PENDING: Limit = Limit::new("pending", "producer", 100.0, 1_000.0)
     .like("ScadaOutboxPendingWarning", "ScadaOutboxPendingCritical");
 
@@ -108,13 +118,15 @@ pub(super) const CONSUMERS_BEHIND: Limit = Limit::new("consumers_behind", "bus",
     .like("BusConsumersBehindWarning", "BusConsumersBehindCritical");
 pub(super) const NOT_CONSUMED: Limit =
     Limit::critical("not_consumed", "bus", 60.0).critical_like("BusNotConsumed");
-/// Seconds that a link may be left alone.
+/// Breakers that are open. Each opens for seconds when a connection breaks; that nothing is lost meanwhile makes it no more than a warning.
 pub(super) const BREAKER: Limit =
-    Limit::new("breaker_open", "outbox", 0.0, 300.0).warning_like("EdgeBreakerOpen");
-/// Seconds that rows may be held by one who is gone, or that more are held than a batch has.
-pub(super) const OUTBOX_STUCK: Limit = Limit::warning("stuck", "outbox", 120.0);
+    Limit::warning("breaker_open", "outbox", 0.0).after(10, 0).warning_like("EdgeBreakerOpen");
+pub(super) const RELAY_BREAKER: Limit =
+    Limit::warning("breaker_open", "relay", 0.0).after(10, 0).warning_like("CloudRelayBreakerOpen");
+/// Rows that are held by one who is gone, or more than a batch has.
+pub(super) const OUTBOX_STUCK: Limit = Limit::warning("stuck", "outbox", 0.0).after(120, 0);
 pub(super) const PRODUCER_STUCK: Limit =
-    Limit::warning("stuck", "producer", 120.0).warning_like("ScadaDispatcherStuck");
+    Limit::warning("stuck", "producer", 0.0).after(120, 0).warning_like("ScadaDispatcherStuck");
 
 /// Images that could not be copied.
 pub(super) const COPIES_FAILED: Limit =
@@ -126,14 +138,15 @@ pub(super) const QUARANTINE: Limit =
     Limit::warning("quarantine_grows", "node", 0.0).warning_like("EdgeQuarantine");
 /// Bytes above a site's own limit.
 pub(super) const SITE_DISK: Limit =
-    Limit::critical("site_disk", "site", 0.0).critical_like("EdgeDiskLimitPassed");
+    Limit::critical("site_disk", "site", 0.0).after(0, 300).critical_like("EdgeDiskLimitPassed");
 /// Seconds between a site's clock and ours.
 pub(super) const SITE_CLOCK: Limit = Limit::new("site_clock", "site", 5.0, 60.0);
 /// Bytes free on a node's disk: below.
 pub(super) const NODE_DISK: Limit = Limit::new("node_disk", "node", 500_000_000.0, 100_000_000.0)
+    .after(600, 120)
     .like("NodeDiskWarning", "NodeDiskCritical");
 pub(super) const NODE_CLOCK: Limit =
-    Limit::warning("node_clock", "node", 0.0).warning_like("NodeClockNotSet");
+    Limit::warning("node_clock", "node", 0.0).after(900, 0).warning_like("NodeClockNotSet");
 pub(super) const NODE_DROPS: Limit =
     Limit::warning("node_drops", "node", 0.0).warning_like("NodeDropsRecords");
 pub(super) const NODE_FLAGGED: Limit =
@@ -152,7 +165,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [&Limit; 32] = [
+    const ALL: [&Limit; 33] = [
         &AWAY,
         &OUTBOX_OLDEST,
         &RELAY_OLDEST,
@@ -171,6 +184,7 @@ mod tests {
         &CONSUMERS_BEHIND,
         &NOT_CONSUMED,
         &BREAKER,
+        &RELAY_BREAKER,
         &OUTBOX_STUCK,
         &PRODUCER_STUCK,
         &COPIES_FAILED,
@@ -192,6 +206,7 @@ mod tests {
         of: "node",
         warning: None,
         critical: None,
+        holds: [0, 0],
         prometheus: [None, None],
     };
 
@@ -207,7 +222,6 @@ mod tests {
         "CloudMediaCopiesWait",
         "CloudRefusesCallers",
         "CloudRejects",
-        "CloudRelayBreakerOpen",
         "CloudTurnsSitesAway",
         "EdgeAggregatesLate",
         "EdgeBacklogNotShrinking",
@@ -245,8 +259,30 @@ mod tests {
         "ConsoleUpstreamAway",
     ];
 
+    /// Alerts of what has no number of its own there: how long it has been so is what Prometheus measures, by `for` and the window that it looks at.
+    const MEASURED_BY_PROMETHEUS: &[&str] = &["HoldfastDown", "HistorianSilent"];
+
     /// An alert's severity, its expression, and how long it must hold.
     type Rule = (String, String, Option<String>);
+
+    /// A time as Prometheus writes it, in seconds.
+    fn seconds(time: &str) -> u32 {
+        let (number, unit) = time.split_at(time.len() - 1);
+        let unit = match unit {
+            "s" => 1,
+            "m" => 60,
+            "h" => 3_600,
+            "d" => 86_400,
+            _ => panic!("what is {time}?"),
+        };
+        number.parse::<u32>().unwrap() * unit
+    }
+
+    /// The window that an expression looks at; none when it looks at a moment.
+    fn window(expression: &str) -> u32 {
+        let window = expression.split_once('[').and_then(|(_, rest)| rest.split_once(']'));
+        window.map_or(0, |(time, _)| seconds(time))
+    }
 
     /// The alerts of every rules file by name.
     fn prometheus() -> BTreeMap<String, Rule> {
@@ -300,15 +336,24 @@ mod tests {
         let mut known = BTreeSet::new();
         for limit in ALL {
             let levels = [(limit.warning, "warning"), (limit.critical, "critical")];
-            for (alert, (number, severity)) in limit.prometheus.into_iter().zip(levels) {
+            for ((alert, (number, severity)), after) in
+                limit.prometheus.into_iter().zip(levels).zip(limit.holds)
+            {
                 let Some(alert) = alert else { continue };
                 known.insert(alert);
-                let (is, expression, _) =
+                let (is, expression, holds) =
                     rules.get(alert).unwrap_or_else(|| panic!("there is no alert {alert}"));
                 let of = format!("{} of {} and {alert}", limit.rule, limit.of);
                 assert_eq!(is, severity, "{of}");
                 if let Some(other) = compared(expression) {
                     assert_eq!(number, Some(other), "{of}: {expression}");
+                }
+                let holds = holds.as_deref().map_or(0, seconds);
+                if MEASURED_BY_PROMETHEUS.contains(&alert) {
+                    let all = f64::from(holds + window(expression));
+                    assert_eq!(number, Some(all), "{of}: how long, with the window");
+                } else {
+                    assert_eq!(holds, after, "{of}: how long it must hold");
                 }
             }
         }

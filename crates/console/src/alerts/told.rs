@@ -201,6 +201,7 @@ mod tests {
             text: String::new(),
             what_to_do: "",
             tenants: BTreeSet::new(),
+            limit: None,
         }
     }
 

@@ -1,34 +1,37 @@
 //! The ledgers of the tiers, asked when somebody looks, and kept for a moment so that many who look ask once.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use event::id::{NodeId, TenantId};
 use event::ledger::{BlockState, MarkState, Place, StreamState};
-use tokio::sync::Mutex;
 use uuid::Uuid;
 
+use crate::answers::Answers;
 use crate::upstream::{Fault, PATIENT, Remote};
 use crate::verify::Tier;
 
 /// How old an answer may be.
-const TTL: Duration = Duration::from_secs(3);
-/// Answers kept: one for each site, and one for each tenant in the cloud.
-const MAX_KEPT: usize = 512;
+const LIFE: Duration = Duration::from_secs(3);
 
-type Kept = (Instant, Arc<Vec<StreamState>>);
 /// A site's, or a tenant's in the cloud.
 type Key = (Option<String>, Option<Uuid>);
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(crate) struct Ledgers(Mutex<BTreeMap<Key, Arc<Mutex<Option<Kept>>>>>);
+#[derive(Debug)]
+pub(crate) struct Ledgers(Answers<Key, Vec<StreamState>>);
+
+impl Default for Ledgers {
+    fn default() -> Ledgers {
+        Ledgers(Answers::new(LIFE))
+    }
+}
 
 impl Ledgers {
     /// Every stream of a site.
     pub(super) async fn of_site(&self, site: &Remote) -> Result<Arc<Vec<StreamState>>, Fault> {
-        self.get((Some(site.name.clone()), None), site, None).await
+        let key = (Some(site.name.clone()), None);
+        self.0.get(key, async || site.streams(None, None).await).await
     }
 
     /// Every stream of a tenant in the cloud.
@@ -37,32 +40,8 @@ impl Ledgers {
         cloud: &Remote,
         tenant: TenantId,
     ) -> Result<Arc<Vec<StreamState>>, Fault> {
-        self.get((None, Some(tenant.uuid())), cloud, Some(tenant)).await
-    }
-
-    async fn get(
-        &self,
-        key: Key,
-        remote: &Remote,
-        tenant: Option<TenantId>,
-    ) -> Result<Arc<Vec<StreamState>>, Fault> {
-        let place = {
-            let mut all = self.0.lock().await;
-            if all.len() >= MAX_KEPT && !all.contains_key(&key) {
-                all.clear();
-            }
-            Arc::clone(all.entry(key).or_default())
-        };
-        // Whoever comes second waits for the first one's answer.
-        let mut kept = place.lock().await;
-        if let Some((asked, streams)) = &*kept
-            && asked.elapsed() < TTL
-        {
-            return Ok(Arc::clone(streams));
-        }
-        let streams = Arc::new(remote.streams(tenant, None).await?);
-        *kept = Some((Instant::now(), Arc::clone(&streams)));
-        Ok(streams)
+        let key = (None, Some(tenant.uuid()));
+        self.0.get(key, async || cloud.streams(Some(tenant), None).await).await
     }
 }
 

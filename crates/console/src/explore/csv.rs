@@ -35,9 +35,12 @@ pub(crate) async fn csv(
     let (from, to) = query.range()?;
     let mut text = String::from("series,at,value,quality\n");
     let (mut left, mut truncated) = (MAX_ROWS, false);
-    for id in asked(&query, &user)? {
+    let series = asked(&query, &user)?;
+    for (index, id) in series.iter().enumerate() {
+        // What an earlier series leaves of its share is for the later ones: none of them is left out for another.
+        let share = left / (series.len() - index);
         let (rows, more) =
-            rows(&http, &id, (from, to), left).await.map_err(|fault| fault.refuse("the source"))?;
+            rows(&http, id, (from, to), share).await.map_err(|fault| fault.refuse("the source"))?;
         for (at, value, quality) in &rows {
             let quality = quality.as_deref().unwrap_or_default();
             let quality: String = quality.chars().filter(char::is_ascii_alphanumeric).collect();

@@ -36,7 +36,7 @@ pub(crate) struct Mark {
     series: Option<String>,
 }
 
-/// What happened, in the order of time.
+/// What happened, in the order of time; with more than fit, the newest.
 #[derive(Debug, Serialize, ToSchema)]
 pub(crate) struct MarkList {
     items: Vec<Mark>,
@@ -133,10 +133,16 @@ pub(crate) async fn marks(
             }));
         }
     }
-    list.items.sort_by_key(|mark| mark.at);
     list.truncated |= list.items.len() > limit;
-    list.items.truncate(limit);
+    list.items = newest(list.items, limit);
     Ok(Json(list).into_response())
+}
+
+/// The newest of them, in the order of time: what is left out is what is furthest from the present, as in every list behind this one.
+fn newest(mut marks: Vec<Mark>, limit: usize) -> Vec<Mark> {
+    marks.sort_by_key(|mark| mark.at);
+    let surplus = marks.len().saturating_sub(limit);
+    marks.split_off(surplus)
 }
 
 fn series(plant: &str, area: &str, unit: &str, tag: &str) -> String {

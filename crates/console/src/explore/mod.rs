@@ -12,4 +12,4 @@ mod series;
 pub(crate) use csv::{__path_csv, csv};
 pub(crate) use marks::{__path_marks, marks};
 pub(crate) use points::{__path_points, points};
-pub(crate) use series::{__path_series, series};
+pub(crate) use series::{__path_series, AllSeries, series};

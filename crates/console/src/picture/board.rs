@@ -27,8 +27,6 @@ pub(crate) const HISTORY: usize = 600;
 /// A node's history has a point for so many ticks, and so many points.
 const NODE_STEP: u64 = 5;
 const NODE_POINTS: usize = 120;
-/// Up to so many nodes are in the picture themselves.
-pub(crate) const NODES_IN_PICTURE: usize = 200;
 /// Sets of tenants whose picture is kept in words during a tick; beyond it they are made anew each time.
 const MAX_SCOPES: usize = 64;
 /// A board that was not drawn for so long is dead.
@@ -226,7 +224,7 @@ impl Board {
                 for (fact, rate) in &seen.nodes {
                     let around = Around { site: name, here, now: at, rate_per_s: *rate, cables };
                     let entry = NodeEntry { row: row(fact, &around), fact: Arc::clone(fact) };
-                    site.tenants.entry(fact.tenant_id).or_default().nodes.add(&entry);
+                    site.tenants.entry(fact.tenant_id).or_default().nodes.add(&entry, at);
                     nodes.push(entry);
                 }
                 for (tenant, (produced, stored)) in &seen.rates {
@@ -274,6 +272,7 @@ impl Board {
             if let Some(seen) = &said.data {
                 producer.outbox = seen.outbox.clone();
                 producer.published_per_s = seen.published_per_s;
+                producer.growth_per_s = seen.growth_per_s;
             }
             tick.producers.push(producer);
         }
@@ -339,13 +338,10 @@ fn remember(
 /// The picture, for whoever sees so much.
 pub(crate) fn show(snapshot: &Snapshot, scope: &Scope) -> Picture {
     let tick = &snapshot.tick;
-    let seen: Vec<&NodeEntry> =
-        snapshot.nodes.iter().filter(|entry| scope.allows(entry.row.tenant_id)).collect();
+    let seen = snapshot.nodes.iter().filter(|entry| scope.allows(entry.row.tenant_id));
     let mut tally = Tally::default();
-    seen.iter().for_each(|entry| tally.add(entry));
+    seen.for_each(|entry| tally.add(entry, tick.at));
     let counts: NodeCounts = tally.counts;
-    let list = (seen.len() <= NODES_IN_PICTURE)
-        .then(|| seen.iter().map(|entry| entry.row.clone()).collect());
     let mut alerts = AlertCounts::default();
     for alert in snapshot.alerts.iter().filter(|alert| alert.is_for(scope)) {
         *if alert.is_critical() { &mut alerts.critical } else { &mut alerts.warning } += 1;
@@ -358,7 +354,6 @@ pub(crate) fn show(snapshot: &Snapshot, scope: &Scope) -> Picture {
         flow: flow::draw(tick, scope),
         totals: flow::totals(tick, scope),
         nodes: counts,
-        node_list: list,
         alerts,
         alarms: plant.map(|plant| AlarmCounts {
             active_unacknowledged: plant.alarms.active_unacknowledged,

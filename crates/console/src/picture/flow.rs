@@ -32,10 +32,13 @@ fn older(a: Option<f64>, b: Option<f64>) -> Option<f64> {
     }
 }
 
+/// What leaves within so long is on its way and no backlog: with as much coming as leaving, its end would seem far away.
+const PASSING_S: f64 = 2.0;
+
 /// How long a backlog lasts when so much comes and so much leaves.
 pub(crate) fn drain(held: u64, incoming: f64, outgoing: f64) -> Option<f64> {
-    let net = outgoing - incoming;
-    (held > 0 && net > 0.0).then(|| super::meter::number(held) / net)
+    let (held, net) = (super::meter::number(held), outgoing - incoming);
+    (held > outgoing * PASSING_S && net > 0.0).then(|| held / net)
 }
 
 /// The part of a site that somebody sees, added up.
@@ -108,6 +111,31 @@ pub(crate) fn draw(tick: &Tick, scope: &Scope) -> Flow {
     flow
 }
 
+/// What silent nodes hold: it was so when they said it, and they go on sampling.
+fn held_in_silence(nodes: &Tally) -> String {
+    match nodes.silent_said_s {
+        Some(said) => {
+            format!(
+                "; the silent ones hold at least {}, as of {} ago",
+                nodes.silent_backlog,
+                span(said)
+            )
+        }
+        None => String::new(),
+    }
+}
+
+/// Seconds for people: the largest unit of which there are two.
+fn span(seconds: f64) -> String {
+    let (unit, length) = match seconds {
+        s if s >= 172_800.0 => ("days", 86_400.0),
+        s if s >= 7_200.0 => ("h", 3_600.0),
+        s if s >= 120.0 => ("min", 60.0),
+        _ => ("s", 1.0),
+    };
+    format!("{:.0} {unit}", (seconds / length).floor())
+}
+
 fn draw_site(
     flow: &mut Flow,
     site: &SiteTick,
@@ -134,12 +162,15 @@ fn draw_site(
         },
         rate_per_s: part.produced_per_s.filter(|_| *here),
         held: known(part.nodes.backlog),
-        // A node's status names the oldest sequence that it holds, and not when it was sampled.
-        oldest_age_s: None,
+        oldest_age_s: part.nodes.oldest_age_s.filter(|_| *here),
         detail: match here {
             true => format!(
-                "{} online, {} late, {} offline, {} never heard",
-                counts.online, counts.late, counts.offline, counts.never
+                "{} online, {} late, {} offline, {} never heard{}",
+                counts.online,
+                counts.late,
+                counts.offline,
+                counts.never,
+                held_in_silence(&part.nodes)
             ),
             false => "the site does not answer".to_owned(),
         },
@@ -271,4 +302,17 @@ pub(super) fn since(
         (link.id.clone(), (link.state, since))
     });
     each.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_backlog_ends_and_what_is_on_its_way_is_none() {
+        assert_eq!(drain(1_000, 10.0, 60.0), Some(20.0));
+        assert_eq!(drain(19, 12.9, 13.0), None, "a second and a half of what leaves");
+        assert_eq!(drain(1_000, 13.0, 13.0), None, "it does not shrink");
+        assert_eq!(drain(0, 0.0, 0.0), None);
+    }
 }

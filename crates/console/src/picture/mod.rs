@@ -28,10 +28,9 @@ pub(crate) use serve::{
 pub(crate) use shapes::*;
 #[cfg(test)]
 pub(crate) use tick::{
-    CloudTenant, ConsumerQueue, Consumers, Outbox, PlantTick, ProducerOutbox, ProducerTick,
-    SiteTenant,
+    CloudTenant, ConsumerQueue, Consumers, Outbox, PlantTick, ProducerOutbox, SiteTenant,
 };
-pub(crate) use tick::{CloudTick, SiteTick, Tick};
+pub(crate) use tick::{CloudTick, ProducerTick, SiteTick, Tick};
 pub(crate) use trunk::trouble;
 
 /// The most browsers that follow at once.

@@ -58,12 +58,13 @@ pub(super) fn row(fact: &NodeFact, around: &Around<'_>) -> NodeRow {
         last_sample_at: fact.last_sample_ts,
         sample_age_s: since(fact.last_sample_ts),
         backlog: words.and_then(|words| words.backlog),
+        oldest_age_s: oldest_age(fact, around.now),
         spool_bytes: words.and_then(|words| words.bytes),
         disk_free_bytes: words.and_then(|words| words.free_bytes),
         clock: words.and_then(|words| words.clock.clone()),
         drops: words.and_then(|words| words.drops),
         stored: count(fact.stored),
-        lost: count(fact.lost),
+        lost: count(fact.lost) + count(fact.lost_before),
         quarantined: count(fact.quarantined),
         rate_per_s: around.rate_per_s.filter(|_| around.here),
         version: words.and_then(|words| words.version.clone()),
@@ -76,19 +77,33 @@ pub(super) fn row(fact: &NodeFact, around: &Around<'_>) -> NodeRow {
     }
 }
 
+/// For how long a node's oldest record waits: what it said, and what has passed since that came. The node's clock is compared with itself alone, so it may
+/// show any time.
+fn oldest_age(fact: &NodeFact, now: Timestamp) -> Option<f64> {
+    let words = fact.status.as_ref()?;
+    let waited = age(words.at?, words.oldest_at?);
+    Some(waited + age(now, fact.status_at?))
+}
+
 /// Nodes added up.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub(crate) counts: NodeCounts,
     pub(crate) produced: u64,
     pub(crate) backlog: u64,
+    /// Seconds that the oldest record of any of them waits.
+    pub(crate) oldest_age_s: Option<f64>,
+    /// What the silent ones of them held when they said so last.
+    pub(crate) silent_backlog: u64,
+    /// Seconds since the first of these words came.
+    pub(crate) silent_said_s: Option<f64>,
     pub(crate) lost: u64,
     pub(crate) quarantined: u64,
     pub(crate) cut: u64,
 }
 
 impl Tally {
-    pub(crate) fn add(&mut self, entry: &NodeEntry) {
+    pub(crate) fn add(&mut self, entry: &NodeEntry, now: Timestamp) {
         let row = &entry.row;
         let counts = &mut self.counts;
         counts.total += 1;
@@ -104,6 +119,13 @@ impl Tally {
         counts.flagged += u64::from(row.flagged.is_some());
         self.produced += produced(&entry.fact);
         self.backlog += row.backlog.unwrap_or(0);
+        self.oldest_age_s = later(self.oldest_age_s, row.oldest_age_s);
+        let held = row.backlog.filter(|held| *held > 0);
+        if let (Liveness::Late | Liveness::Offline, Some(held)) = (row.liveness, held) {
+            self.silent_backlog += held;
+            let said = entry.fact.status_at.map(|then| age(now, then));
+            self.silent_said_s = later(self.silent_said_s, said);
+        }
         self.lost += row.lost;
         self.quarantined += row.quarantined;
         self.cut += u64::from(row.cut);
@@ -122,17 +144,32 @@ impl Tally {
         mine.flagged += theirs.flagged;
         self.produced += other.produced;
         self.backlog += other.backlog;
+        self.oldest_age_s = later(self.oldest_age_s, other.oldest_age_s);
+        self.silent_backlog += other.silent_backlog;
+        self.silent_said_s = later(self.silent_said_s, other.silent_said_s);
         self.lost += other.lost;
         self.quarantined += other.quarantined;
         self.cut += other.cut;
     }
 }
 
-/// What a node has made in the newest life of its spool: its own word, or what the site knows.
+/// The larger of two ages, where they are known.
+fn later(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::max)
+}
+
+/// What a node has made in all lives of its spool: of the newest its own word, or what the site knows; of those before, what the site knows.
+/// The cloud counts what it has over all lives too, so that the two can be compared.
 pub(super) fn produced(fact: &NodeFact) -> u64 {
     let known = count(fact.received) + count(fact.lost);
-    let words = fact.status.as_ref().filter(|words| words.epoch == fact.epoch);
-    words.and_then(|words| words.head).map_or(known, |head| head.max(known))
+    let words = fact.status.as_ref().and_then(|words| words.epoch.zip(words.head));
+    let since = match words {
+        Some((epoch, head)) if Some(epoch) == fact.epoch => head.max(known),
+        // A new life of which nothing has arrived yet; epochs are ordered by their time.
+        Some((epoch, head)) if Some(epoch) > fact.epoch => known + head,
+        _ => known,
+    };
+    since + count(fact.produced_before)
 }
 
 /// What of a node matters enough to tell every browser at once.

@@ -116,6 +116,7 @@ pub(super) struct SiteSeen {
 pub(super) struct ProducerSeen {
     pub(super) outbox: ProducerOutbox,
     pub(super) published_per_s: Option<f64>,
+    pub(super) growth_per_s: Option<f64>,
 }
 
 /// The cloud with the rates that were taken of it.
@@ -186,11 +187,12 @@ pub(crate) fn start(
     for index in 0..upstreams.producers.len() {
         let (upstreams, board) = (Arc::clone(upstreams), Arc::clone(board));
         tasks.spawn(until(stop, async move {
-            let mut published = Meter::default();
+            let (mut published, mut held) = (Meter::default(), Slope::default());
             loop {
                 let asked = Instant::now();
                 let answer = producer::poll(&upstreams.producers[index]).await;
-                let answer = answer.map(|facts| seen(&facts, &mut published, Instant::now()));
+                let answer =
+                    answer.map(|facts| seen(&facts, &mut published, &mut held, Instant::now()));
                 rest(&board.slots().producers[index].1, answer, asked, every).await;
             }
         }));
@@ -302,15 +304,29 @@ impl SiteMeters {
 }
 
 /// A SCADA node, in the words of the picture.
-fn seen(facts: &ProducerFacts, published: &mut Meter, now: Instant) -> ProducerSeen {
+fn seen(
+    facts: &ProducerFacts,
+    published: &mut Meter,
+    held: &mut Slope,
+    now: Instant,
+) -> ProducerSeen {
     let outbox = ProducerOutbox {
         pending: facts.pending,
         oldest_s: facts.oldest_s,
         failed: facts.failed,
         in_progress: facts.in_progress,
         batch_size: facts.batch_size,
+        // A node tells how many of its breakers are not closed, and not whether one tries again.
+        breaker: facts.breakers_open.map(|open| match open > 0.0 {
+            true => Breaker::Open,
+            false => Breaker::Closed,
+        }),
     };
-    ProducerSeen { outbox, published_per_s: published.look(now, facts.published) }
+    ProducerSeen {
+        outbox,
+        published_per_s: published.look(now, facts.published),
+        growth_per_s: held.look(now, facts.pending + facts.in_progress),
+    }
 }
 
 /// A tenant's outbox, in the words of the picture.

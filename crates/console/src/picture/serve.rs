@@ -47,6 +47,8 @@ struct Follower {
     /// An event that follows the one before at once.
     then: Option<Event>,
     sent: u64,
+    /// The tick whose changes it was told last.
+    told: u64,
     over: bool,
     _place: OwnedSemaphorePermit,
 }
@@ -60,7 +62,8 @@ pub(crate) async fn stream(State(http): State<Http>, Extension(user): Extension<
     })?;
     let mut ticks = http.board.follow();
     ticks.mark_changed();
-    let follower = Follower { http, user, ticks, then: None, sent: 0, over: false, _place: place };
+    let follower =
+        Follower { http, user, ticks, then: None, sent: 0, told: 0, over: false, _place: place };
     let events = Sse::new(events(follower)).keep_alive(KeepAlive::new().interval(KEEP_ALIVE));
     Ok(events.into_response())
 }
@@ -90,11 +93,12 @@ impl Follower {
         // The words are JSON, which has no line breaks.
         let text = String::from_utf8_lossy(&words);
         let event = Event::default().event("picture").id(number.to_string()).data(text);
+        let snapshot = self.http.board.now();
         if self.sent > 0 {
-            let snapshot = self.http.board.now();
-            self.then = changes(&snapshot, &self.user.scope)
+            self.then = changes(&snapshot, &self.user.scope, self.told)
                 .and_then(|changes| Event::default().event("nodes").json_data(&changes).ok());
         }
+        self.told = snapshot.tick.number;
         self.sent += 1;
         Some(event)
     }
@@ -110,17 +114,22 @@ impl Follower {
     }
 }
 
-fn changes(snapshot: &Snapshot, scope: &Scope) -> Option<NodeChanges> {
+/// What changed since the tick that somebody was told last. A tick keeps its own changes only: who left one out is to ask again.
+pub(super) fn changes(snapshot: &Snapshot, scope: &Scope, told: u64) -> Option<NodeChanges> {
+    if snapshot.tick.number <= told {
+        return None;
+    }
+    let left_out = snapshot.tick.number > told + 1;
     let rows = snapshot.changed.iter().map(|index| &snapshot.nodes[*index].row);
     let seen: Vec<&NodeRow> = rows.filter(|row| scope.allows(row.tenant_id)).collect();
     let gone = snapshot.removed.iter().filter(|(_, _, tenant)| scope.allows(*tenant));
     let removed: Vec<String> = gone.map(|(site, node, _)| format!("{site}/{node}")).collect();
-    if seen.is_empty() && removed.is_empty() {
+    if seen.is_empty() && removed.is_empty() && !left_out {
         return None;
     }
     Some(NodeChanges {
         at: snapshot.tick.at,
-        more: seen.len().saturating_sub(MAX_CHANGES),
+        more: seen.len().saturating_sub(MAX_CHANGES).max(usize::from(left_out)),
         changed: seen.into_iter().take(MAX_CHANGES).cloned().collect(),
         removed,
     })

@@ -187,6 +187,8 @@ pub(crate) struct NodeRow {
     pub(crate) last_sample_at: Option<Timestamp>,
     pub(crate) sample_age_s: Option<f64>,
     pub(crate) backlog: Option<u64>,
+    /// For how long its oldest record waits; null when nothing does, or when the node does not say.
+    pub(crate) oldest_age_s: Option<f64>,
     pub(crate) spool_bytes: Option<u64>,
     pub(crate) disk_free_bytes: Option<u64>,
     #[schema(pattern = "^(set|unset)$")]
@@ -279,8 +281,6 @@ pub(crate) struct Picture {
     pub(crate) flow: Flow,
     pub(crate) totals: Totals,
     pub(crate) nodes: NodeCounts,
-    /// Null when there are more than 200.
-    pub(crate) node_list: Option<Vec<NodeRow>>,
     pub(crate) alerts: AlertCounts,
     pub(crate) alarms: Option<AlarmCounts>,
 }

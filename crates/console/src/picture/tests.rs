@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::board::{HISTORY, show};
 use super::poll::SiteMeters;
+use super::serve::changes;
 use super::{Board, Liveness, StageState};
 use crate::access::Scope;
 use crate::config::Config;
@@ -71,13 +72,12 @@ fn a_thousand_nodes_are_counted_and_everyone_sees_their_own() {
     board.draw(Timestamp::now());
     let all = show(&board.now(), &Scope::All);
     assert_eq!((all.nodes.total, all.nodes.online), (1_000, 1_000));
-    assert!(all.node_list.is_none(), "too many to be told one by one");
     assert_eq!(all.totals.produced, Some(200_000));
     let edge = all.flow.stages.iter().find(|stage| stage.id == "edge:north").unwrap();
     assert_eq!((edge.state, edge.held), (StageState::Ok, Some(80)));
     assert!((edge.rate_per_s.unwrap() - 10_000.0).abs() < 1e-6, "{edge:?}");
     let one = show(&board.now(), &Scope::Only([tenants[1]].into()));
-    assert_eq!((one.nodes.total, one.node_list.unwrap().len()), (100, 100));
+    assert_eq!(one.nodes.total, 100);
     assert_eq!(one.totals.at_edges, Some(40));
     let nobody = show(&board.now(), &Scope::Only([Uuid::now_v7()].into()));
     assert!(nobody.flow.stages.is_empty() && nobody.upstreams.is_empty());
@@ -97,6 +97,31 @@ fn a_thousand_nodes_are_counted_and_everyone_sees_their_own() {
     board.draw(Timestamp::now());
     assert_eq!(show(&board.now(), &Scope::All).nodes.online, 3, "busy is not away");
     assert_eq!(board.now().removed.len(), 997);
+}
+
+#[test]
+fn who_left_a_tick_out_is_told_to_ask_again() {
+    let (board, tenants) = (board(), [Uuid::now_v7(), Uuid::now_v7()]);
+    let mut meters = SiteMeters::default();
+    let slot = &board.slots().sites[0].1;
+    let mut put = |count| {
+        let seen = meters.look(facts(count, &tenants, 1, false), Instant::now());
+        slot.put(Ok(seen), Duration::ZERO);
+        board.draw(Timestamp::now());
+        board.now()
+    };
+    let scope = Scope::All;
+    let first = put(2);
+    let told = first.tick.number;
+    assert_eq!(changes(&first, &scope, told - 1).unwrap().changed.len(), 2);
+    assert!(changes(&first, &scope, told).is_none(), "it was told that already");
+    let second = put(3);
+    let next = changes(&second, &scope, told).unwrap();
+    assert_eq!((next.changed.len(), next.more), (1, 0), "every change was told");
+    let third = put(3);
+    assert!(changes(&third, &scope, told + 1).is_none(), "nothing changed");
+    let late = changes(&third, &scope, told).unwrap();
+    assert_eq!((late.changed.len(), late.more), (0, 1), "something may have: it is to ask");
 }
 
 #[test]

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use jiff::Timestamp;
 use uuid::Uuid;
 
+use super::flow::drain;
 use super::nodes::Tally;
 use super::{Breaker, Upstream};
 use crate::upstream::cloud::{CloudFacts, ConsumerFacts, QueueFact};
@@ -156,6 +157,8 @@ pub(crate) struct ProducerTick {
     pub(crate) here: bool,
     pub(crate) outbox: ProducerOutbox,
     pub(crate) published_per_s: Option<f64>,
+    /// By how much its outbox grows a second; less than nothing when it shrinks.
+    pub(crate) growth_per_s: Option<f64>,
 }
 
 /// How its outbox stands.
@@ -166,6 +169,20 @@ pub(crate) struct ProducerOutbox {
     pub(crate) failed: u64,
     pub(crate) in_progress: u64,
     pub(crate) batch_size: u64,
+    /// Of its way to the bus.
+    pub(crate) breaker: Option<Breaker>,
+}
+
+impl ProducerTick {
+    /// What waits for the bus.
+    pub(crate) fn held(&self) -> Option<u64> {
+        self.here.then_some(self.outbox.pending + self.outbox.in_progress)
+    }
+
+    /// How long what waits lasts; none when nothing waits, or when it does not shrink.
+    pub(crate) fn drain_s(&self) -> Option<f64> {
+        drain(self.held()?, self.growth_per_s?, 0.0)
+    }
 }
 
 impl CloudTick {

@@ -2,6 +2,9 @@
 
 mod redrive;
 
+use std::sync::Arc;
+use std::time::Duration;
+
 use axum::Json;
 use axum::extract::{Extension, State};
 use axum::response::IntoResponse;
@@ -12,10 +15,11 @@ use utoipa::ToSchema;
 use uuid::Uuid;
 
 use crate::access::{Scope, User};
+use crate::answers::Answers;
 use crate::http::{Answer, Http};
 use crate::picture::{
-    Breaker, CloudTick, Flow, Link, Snapshot, Stage, StageState, cloud_part, drain, draw,
-    site_part, trouble,
+    Breaker, CloudTick, Flow, Link, ProducerTick, Snapshot, Stage, StageState, cloud_part, drain,
+    draw, site_part, trouble,
 };
 use crate::upstream::cloud::{CauseFact, Letters};
 use crate::upstream::site::DeadGroupFact;
@@ -33,6 +37,8 @@ pub(crate) enum QueueKind {
     Relay,
     Bus,
     Historian,
+    /// The outbox of a SCADA node.
+    Producer,
 }
 
 /// Dead letters of one cause.
@@ -117,8 +123,8 @@ pub(crate) async fn list(State(http): State<Http>, Extension(user): Extension<Us
     let snapshot = http.board.now();
     let mut items = queues(&snapshot, &user.scope);
     let asked =
-        items.iter_mut().map(async |queue| match dead_letters(&http.upstreams, queue).await {
-            Ok(found) => queue.hold(found, &user.scope),
+        items.iter_mut().map(async |queue| match http.letters.of(&http.upstreams, queue).await {
+            Ok(found) => queue.hold(&found, &user.scope),
             Err(fault) => {
                 queue.note = Some(format!("its dead letters were not asked for: {fault}"))
             }
@@ -128,7 +134,7 @@ pub(crate) async fn list(State(http): State<Http>, Extension(user): Extension<Us
 }
 
 /// Dead letters as an upstream shows them.
-#[derive(Default)]
+#[derive(Debug, Default)]
 struct Found {
     groups: Vec<DeadGroup>,
     /// How many were looked at and how many there are, where they are looked at one by one.
@@ -142,10 +148,29 @@ impl From<Letters> for Found {
     }
 }
 
+/// How old the dead letters of a queue may be.
+const LIFE: Duration = Duration::from_secs(2);
+
+/// The dead letters of every queue, of all tenants, for everybody who looks.
+#[derive(Debug)]
+pub(crate) struct DeadLetters(Answers<String, Found>);
+
+impl Default for DeadLetters {
+    fn default() -> DeadLetters {
+        DeadLetters(Answers::new(LIFE))
+    }
+}
+
+impl DeadLetters {
+    async fn of(&self, upstreams: &Upstreams, queue: &Queue) -> Result<Arc<Found>, Fault> {
+        self.0.get(queue.id.clone(), async || dead_letters(upstreams, queue).await).await
+    }
+}
+
 async fn dead_letters(upstreams: &Upstreams, queue: &Queue) -> Result<Found, Fault> {
     let remote = match (queue.kind, &queue.site) {
         (QueueKind::Outbox, Some(name)) => upstreams.site(name),
-        (QueueKind::Outbox, None) => None,
+        (QueueKind::Outbox, None) | (QueueKind::Producer, _) => None,
         (QueueKind::Relay | QueueKind::Bus, _) => upstreams.cloud.as_ref(),
         (QueueKind::Historian, _) => upstreams.historian.as_ref(),
     };
@@ -157,18 +182,20 @@ async fn dead_letters(upstreams: &Upstreams, queue: &Queue) -> Result<Found, Fau
         }
         QueueKind::Relay => cloud::relay_dead_letters(remote).await?.into(),
         QueueKind::Bus | QueueKind::Historian => cloud::dead_letters(remote).await?.into(),
+        QueueKind::Producer => Found::default(),
     })
 }
 
 impl Queue {
     /// Takes what somebody may see of its dead letters.
-    fn hold(&mut self, Found { mut groups, looked }: Found, scope: &Scope) {
+    fn hold(&mut self, found: &Found, scope: &Scope) {
         // What has no tenant that could be read is for whoever sees everything.
-        groups.retain(|group| match group.tenant_id {
+        let seen = found.groups.iter().filter(|group| match group.tenant_id {
             Some(tenant) => scope.allows(tenant),
             None => scope.is_all(),
         });
-        if let Some((looked_at, total)) = looked {
+        let mut groups: Vec<DeadGroup> = seen.cloned().collect();
+        if let Some((looked_at, total)) = found.looked {
             let seen = groups.iter().map(|group| group.count).sum();
             self.dead = Some(if scope.is_all() { total } else { seen });
             self.note = match (looked_at < total, scope.is_all()) {
@@ -231,7 +258,31 @@ fn queues(snapshot: &Snapshot, scope: &Scope) -> Vec<Queue> {
             ..queue("historian".to_owned(), None, stage("historian"), None)
         });
     }
+    let producers = tick.producers.iter().filter(|_| scope.is_all());
+    queues.extend(producers.map(|producer| of_producer(producer, &flow)));
     queues
+}
+
+/// The outbox of a SCADA node: it shows its metrics and takes no orders.
+fn of_producer(producer: &ProducerTick, flow: &Flow) -> Queue {
+    let id = format!("producer:{}", producer.name);
+    let stage = flow.stages.iter().find(|stage| stage.id == id);
+    let note = "It is redriven on its own machine: holdfast scada producer redrive";
+    Queue {
+        kind: QueueKind::Producer,
+        name: format!("outbox of SCADA node {}", producer.name),
+        in_per_s: producer
+            .published_per_s
+            .zip(producer.growth_per_s)
+            .map(|(out, more)| (out + more).max(0.0))
+            .filter(|_| producer.here),
+        out_per_s: producer.published_per_s.filter(|_| producer.here),
+        drain_estimate_s: producer.drain_s(),
+        breaker: producer.outbox.breaker.filter(|_| producer.here),
+        dead: producer.here.then_some(producer.outbox.failed),
+        note: Some(note.to_owned()),
+        ..queue(id, producer.held(), stage, None)
+    }
 }
 
 /// The relay, and the bus behind it.

@@ -1,7 +1,6 @@
 //! Dead letters back to work: asked of the tier that holds them, tenant by tenant, as a job.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::Refused;
@@ -12,7 +11,7 @@ use serde_json::{Value, json};
 use utoipa::ToSchema;
 use uuid::Uuid;
 
-use crate::access::{Scope, User};
+use crate::access::{Person, Scope, User};
 use crate::http::{Answer, Body, Http, wrong};
 use crate::jobs::{JobKind, Outcome, Progress, Started};
 use crate::upstream::{PATIENT, Remote, Upstreams};
@@ -108,7 +107,7 @@ pub(crate) async fn redrive(
         (None, Scope::All) => vec![None],
         (None, Scope::Only(list)) => list.iter().copied().map(Some).collect(),
     };
-    let upstreams = Arc::clone(&http.upstreams);
+    let (shared, person) = (http.clone(), user.person());
     http.jobs.start(&user, JobKind::Redrive, &id, |progress| async move {
         let mut sum = RedriveResult { dry_run: what.dry_run, ..RedriveResult::default() };
         let mut by_cause = BTreeMap::new();
@@ -117,7 +116,8 @@ pub(crate) async fn redrive(
             if left == 0 {
                 break;
             }
-            let part = one(&upstreams, &target, &what, tenant, left, &progress).await?;
+            let upstreams = &shared.upstreams;
+            let part = one(upstreams, &person, &target, &what, (tenant, left), &progress).await?;
             sum.matched += part.matched;
             sum.changed += part.changed;
             left = left.saturating_sub(u32::try_from(part.changed).unwrap_or(u32::MAX));
@@ -127,6 +127,8 @@ pub(crate) async fn redrive(
         }
         let each = by_cause.into_iter().map(|(cause, count)| CauseCount { cause, count });
         sum.by_cause = each.collect();
+        // Whoever looks now sees what is left.
+        shared.letters.0.forget().await;
         progress.say(sum.changed, Some(sum.changed), "put back");
         Ok(Outcome::Redriven(sum))
     })
@@ -148,10 +150,10 @@ struct Part {
 
 async fn one(
     upstreams: &Upstreams,
+    person: &Person,
     target: &Target,
     what: &Redrive,
-    tenant: Option<Uuid>,
-    limit: u32,
+    (tenant, limit): (Option<Uuid>, u32),
     progress: &Progress,
 ) -> Result<Part, Refused> {
     let narrowed = what.cause.is_some() || tenant.is_some() || !what.ids.is_empty();
@@ -172,7 +174,7 @@ async fn one(
                 by_reason: BTreeMap<String, u64>,
             }
             let site = upstreams.site(name).ok_or_else(gone)?;
-            let done: Done = send(site, "/api/v1/sync/redrive", &body).await?;
+            let done: Done = send(site, person, "/api/v1/sync/redrive", &body).await?;
             let changed = if what.dry_run { 0 } else { done.rows };
             let (matched, by_cause) = (done.rows + done.left, done.by_reason);
             return Ok(Part { matched, changed, by_cause, ..Part::default() });
@@ -185,7 +187,7 @@ async fn one(
         body["per_second"] = json!(PER_SECOND);
     }
     let remote = remote.as_ref().ok_or_else(gone)?;
-    let mut part: Part = send(remote, path, &body).await?;
+    let mut part: Part = send(remote, person, path, &body).await?;
     if let (Some(id), Some("running")) = (part.replay_id, part.state.as_deref()) {
         let Standing { matched, changed, .. } = follow(remote, id, progress).await?;
         (part.matched, part.changed) = (matched.unwrap_or_default(), changed.unwrap_or_default());
@@ -198,10 +200,11 @@ async fn one(
 
 async fn send<T: serde::de::DeserializeOwned>(
     remote: &Remote,
+    person: &Person,
     path: &str,
     body: &Value,
 ) -> Result<T, Refused> {
-    remote.post(path, body, PATIENT).await.map_err(|fault| fault.refuse(&remote.name))
+    remote.post(person, path, body, PATIENT).await.map_err(|fault| fault.refuse(&remote.name))
 }
 
 /// How a replay stands.

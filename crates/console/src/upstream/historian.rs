@@ -6,6 +6,9 @@ use utoipa::ToSchema;
 
 use super::{Fault, QUICK, Remote};
 
+/// How the historian begins to say that nothing comes, which is no fault of its own.
+pub(crate) const SILENCE: &str = "bus: no message since";
+
 /// What a poll of the historian finds.
 #[derive(Debug, Clone, Deserialize)]
 pub(crate) struct HistorianFacts {

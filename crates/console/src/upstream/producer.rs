@@ -11,6 +11,8 @@ pub(crate) struct ProducerFacts {
     pub(crate) failed: u64,
     pub(crate) in_progress: u64,
     pub(crate) batch_size: u64,
+    /// Breakers that are not closed; none where it is not told.
+    pub(crate) breakers_open: Option<f64>,
     /// Events that the bus confirmed since the node started.
     pub(crate) published: u64,
 }
@@ -29,6 +31,7 @@ fn read(text: &str) -> Option<ProducerFacts> {
         failed: count(text, "holdfast_producer_outbox_failed")?,
         in_progress: count(text, "holdfast_producer_outbox_in_progress")?,
         batch_size: count(text, "holdfast_producer_outbox_batch_size")?,
+        breakers_open: exposition::sum(text, "holdfast_lease_breakers_open"),
         published: count(text, "holdfast_producer_published_total").unwrap_or(0),
     })
 }

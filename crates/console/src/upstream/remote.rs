@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use api::Refused;
+use api::tokens::ACTING_FOR;
 use axum::http::StatusCode;
 use bytes::{Bytes, BytesMut};
 use reqwest::RequestBuilder;
@@ -12,6 +13,7 @@ use serde_json::Value;
 use settings::LiveSecret;
 use tokio::sync::Semaphore;
 
+use crate::access::Person;
 use crate::config::Place;
 
 /// How long a poll may take.
@@ -149,15 +151,16 @@ impl Remote {
         String::from_utf8(bytes.into()).map_err(|_| Fault::Odd("it is no text".to_owned()))
     }
 
-    /// Sends a body.
+    /// Sends a body for somebody who is signed in, and says who it is: the token is ours, the deed is theirs.
     pub(crate) async fn post<T: DeserializeOwned>(
         &self,
+        person: &Person,
         path: &str,
         body: &Value,
         within: Duration,
     ) -> Result<T, Fault> {
         let request = self.client.post(format!("{}{path}", self.base)).json(body);
-        self.ask(request, within).await
+        self.ask(request.header(ACTING_FOR, person.0.clone()), within).await
     }
 
     /// Every page of a list that goes on after `next_after`.
@@ -200,7 +203,7 @@ impl Remote {
         let _place = waiting.map_err(|_| Fault::Away("it is asked too much already".to_owned()))?;
         let answered = async {
             let token = self.token.current();
-            // A SCADA node has no tokens; a proxy before it may want one.
+            // A SCADA node on this machine needs none.
             let request = match token.expose() {
                 "" => request,
                 token => request.bearer_auth(token),

@@ -50,6 +50,11 @@ pub(crate) struct NodeFact {
     pub(crate) lost: i64,
     #[serde(default)]
     pub(crate) lost_ranges: Vec<(i64, i64)>,
+    /// Of the lives before the newest; a site of the version before does not tell.
+    #[serde(default)]
+    pub(crate) produced_before: i64,
+    #[serde(default)]
+    pub(crate) lost_before: i64,
 }
 
 /// A node's last words about itself; a last will has none of them.
@@ -60,6 +65,10 @@ pub(crate) struct Words {
     pub(crate) bytes: Option<u64>,
     pub(crate) backlog: Option<u64>,
     pub(crate) drops: Option<u64>,
+    /// When this was said, by the node's clock.
+    pub(crate) at: Option<Timestamp>,
+    /// When the oldest record that waits was written, by the same clock.
+    pub(crate) oldest_at: Option<Timestamp>,
     pub(crate) clock: Option<String>,
     pub(crate) free_bytes: Option<u64>,
     pub(crate) version: Option<String>,

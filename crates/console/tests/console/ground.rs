@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use api::tokens::{NewToken, Role, Tenants};
+use bytes::Bytes;
 use console::Console;
 use edge::ingress::{Incoming, Source, Writer};
 use edge::registry::{self, Enrolled, Enrolment};
 use event::id::{Epoch, EventId, TenantId};
-use event::wire::encode;
+use event::wire::{Gap, Report, Status, encode};
 use jiff::{SignedDuration, Timestamp};
 use reqwest::{Method, RequestBuilder, Response, StatusCode};
 use serde_json::{Value, json};
@@ -28,6 +29,8 @@ pub(crate) struct Ground {
     pub(crate) console: Console,
     pub(crate) barn: Node,
     pub(crate) hill: Node,
+    /// What the console was started with.
+    settings: Vec<(&'static str, String)>,
     _folder: tempfile::TempDir,
 }
 
@@ -37,6 +40,17 @@ pub(crate) struct Node {
     pub(crate) tenant: TenantId,
     pub(crate) epoch: Epoch,
     pub(crate) enrolled: Enrolled,
+}
+
+/// Starts a console with these settings, and with others besides or instead.
+async fn console(settings: &[(&'static str, String)], besides: &[(&str, &str)]) -> Console {
+    let mut pairs: Vec<(&str, String)> = settings.to_vec();
+    for (key, value) in besides {
+        pairs.retain(|(known, _)| known != key);
+        pairs.push((key, (*value).to_owned()));
+    }
+    let config = console::Config::load(None, variables("HOLDFAST_CONSOLE_", &pairs)).unwrap();
+    Console::start(config).await.unwrap()
 }
 
 /// Somebody with a browser.
@@ -53,7 +67,7 @@ pub(crate) async fn token(database: &Database, name: &str, role: Role, tenants: 
     api::tokens::create(&client, &new).await.unwrap().1.expose().to_owned()
 }
 
-fn variables<'a>(
+pub(crate) fn variables<'a>(
     prefix: &'a str,
     pairs: &'a [(&'a str, String)],
 ) -> impl Fn(&str) -> Option<String> + 'a {
@@ -142,7 +156,7 @@ impl Ground {
         let file = folder.path().join("edge.token");
         let asks = token(&edge_database, "console", Role::Operator, Tenants::All).await;
         std::fs::write(&file, asks).unwrap();
-        let mut pairs = vec![
+        let pairs = vec![
             ("DATABASE_URL", cloud_database.url().to_owned()),
             ("HTTP_LISTEN", any),
             ("SITES", format!("north=http://{}={}", edge.http(), file.display())),
@@ -155,12 +169,7 @@ impl Ground {
             ),
             ("POLL_EVERY", "100ms".to_owned()),
         ];
-        for (key, value) in settings {
-            pairs.retain(|(known, _)| known != key);
-            pairs.push((key, (*value).to_owned()));
-        }
-        let config = console::Config::load(None, variables("HOLDFAST_CONSOLE_", &pairs)).unwrap();
-        let console = Console::start(config).await.unwrap();
+        let console = console(&pairs, settings).await;
         let barn = enroll(&edge_config, "barn-1", TenantId::mint()).await;
         let hill = enroll(&edge_config, "hill-1", TenantId::mint()).await;
         Ground {
@@ -174,14 +183,24 @@ impl Ground {
             console,
             barn,
             hill,
+            settings: pairs,
             _folder: folder,
         }
     }
 
+    /// A second console before the same tiers, with these settings besides.
+    pub(crate) async fn another(&self, settings: &[(&str, &str)]) -> Console {
+        console(&self.settings, settings).await
+    }
+
+    /// What the console was started with.
+    pub(crate) fn setting(&self, key: &str) -> &str {
+        &self.settings.iter().find(|(known, _)| *known == key).unwrap().1
+    }
+
     /// Somebody who is not signed in.
     pub(crate) fn stranger(&self) -> Browser {
-        let base = format!("http://{}", self.console.http());
-        Browser { client: reqwest::Client::new(), base, cookie: None }
+        Browser::new(&self.console)
     }
 
     /// Somebody who signed in with a new token.
@@ -217,14 +236,29 @@ impl Ground {
             events.push(event);
             records.push((seq, reading.to_string()));
         }
-        let body =
-            encode(node.epoch, records.iter().map(|(seq, event)| (*seq, event.as_bytes())), &[]);
-        let topic = format!("iot/{}/live", node.name);
-        let incoming = Incoming::new(Source::Mqtt, topic, body.into());
+        let records = records.iter().map(|(seq, event)| (*seq, event.as_bytes()));
+        self.receive(node, "live", encode(node.epoch, records, &[]).into()).await;
+        events
+    }
+
+    /// A node says that it gave these up.
+    pub(crate) async fn declare_lost(&self, node: &Node, gap: Gap) {
+        let none: [(u64, &[u8]); 0] = [];
+        self.receive(node, "live", encode(node.epoch, none, &[gap]).into()).await;
+    }
+
+    /// Takes in what a node says of itself.
+    pub(crate) async fn says(&self, node: &Node, report: Report) {
+        let status = Status::online(node.epoch, report).to_json();
+        self.receive(node, "status", status.into()).await;
+    }
+
+    async fn receive(&self, node: &Node, what: &str, body: Bytes) {
+        let topic = format!("iot/{}/{what}", node.name);
+        let incoming = Incoming::new(Source::Mqtt, topic, body);
         let pool = pg::Pool::new(&self.edge_config.database).unwrap();
         let writer = Writer::new(pool, edge::metrics::Metrics::new().into());
         writer.ingest(&[incoming]).await.unwrap();
-        events
     }
 }
 
@@ -243,6 +277,11 @@ async fn enroll(config: &edge::Config, name: &'static str, tenant: TenantId) -> 
 }
 
 impl Browser {
+    pub(crate) fn new(console: &Console) -> Browser {
+        let base = format!("http://{}", console.http());
+        Browser { client: reqwest::Client::new(), base, cookie: None }
+    }
+
     /// A request with the cookie that the browser sends along, and nothing that says where it comes from.
     pub(crate) fn bare(&self, method: Method, path: &str) -> RequestBuilder {
         let request = self.client.request(method, format!("{}{path}", self.base));

@@ -114,6 +114,15 @@ async fn dead_letters_are_grouped_and_redriven() {
     assert_eq!((&job["redrive"]["changed"], &job["done"]), (&json!(3), &json!(3)), "{job}");
     let rest = operator.finish(operator.post(path, json!({"dry_run": false})).await).await;
     assert_eq!(rest["redrive"]["changed"], 2, "{rest}");
+    let noted = client
+        .query("SELECT actor, filter ->> 'acting_for' FROM sync_audit ORDER BY id", &[])
+        .await
+        .unwrap();
+    assert_eq!(noted.len(), 2);
+    for row in &noted {
+        assert!(row.get::<_, &str>(0).starts_with("token console ("), "the console's token");
+        assert_eq!(row.get::<_, Option<&str>>(1), Some("somebody"), "acted for whoever signed in");
+    }
     testkit::eventually(LONG, "none is left", async || outbox().await["dead"] == 0).await.unwrap();
     assert_eq!(
         operator.post("/api/v1/queues/attic/redrive", json!({"dry_run": true})).await.status(),
@@ -150,6 +159,16 @@ async fn the_bus_gives_its_dead_letters_back() {
     // No such group exists: the cloud tries, and lets the letter lie.
     let job = operator.finish(operator.post(path, json!({"dry_run": false})).await).await;
     assert_eq!((&job["state"], &job["done"]), (&json!("done"), &json!(1)), "{job}");
+    let noted = acted_for(&client, "dlq.replay").await;
+    assert_eq!(noted, ["somebody", "somebody"], "the dry run too");
+}
+
+/// For whom the console's token acted, by the audit of a tier.
+async fn acted_for(client: &tokio_postgres::Client, action: &str) -> Vec<String> {
+    let query = "SELECT parameters ->> 'acting_for' FROM operator_audit
+        WHERE action = $1 AND actor = (SELECT id::text FROM api_tokens WHERE name = 'console')";
+    let rows = client.query(query, &[&action]).await.unwrap();
+    rows.iter().map(|row| row.get::<_, Option<_>>(0).unwrap_or_default()).collect()
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -199,6 +218,7 @@ async fn the_historian_s_dead_letters_are_redriven_by_those_who_see_everything()
     let job = operator.finish(operator.post(path, json!({"dry_run": false})).await).await;
     let result = &job["redrive"];
     assert_eq!((&result["matched"], &result["changed"]), (&json!(2), &json!(1)), "{job}");
+    assert_eq!(acted_for(&client, "dlq.replay").await, ["somebody", "somebody"]);
     testkit::eventually(LONG, "what is no event stays, with its cause", async || {
         let queues = operator.see("/api/v1/queues").await.to_string();
         queues.contains("invalid_envelope") && !queues.contains("incompatible_schema")

@@ -10,7 +10,7 @@ const MINUTE: u64 = 60 * SECOND;
 const DAY: u64 = 24 * 60 * MINUTE;
 
 /// The keys.
-pub(super) const KEYS: [Key; 14] = [
+pub(super) const KEYS: [Key; 15] = [
     Key::new(
         "media.s3_endpoint",
         Kind::Text,
@@ -38,6 +38,12 @@ pub(super) const KEYS: [Key; 14] = [
     )
     .default("15m"),
     Key::new(
+        "media.upload_grace",
+        Kind::Duration { min_ms: 0, max_ms: 7 * DAY },
+        "How long an upload that began in time may take after its address has expired.",
+    )
+    .default("1h"),
+    Key::new(
         "media.max_size",
         Kind::Size { min: 1 << 10, max: 5 << 30 },
         "The largest image. The cloud copies images of up to 64 MiB.",
@@ -52,7 +58,7 @@ pub(super) const KEYS: [Key; 14] = [
     Key::new(
         "media.max_reads",
         Kind::Integer { min: 1, max: 64 },
-        "Objects read at once to check their hash; further completions are told to come back.",
+        "Objects read at once for their hash; further completions are told to come back.",
     )
     .default("4"),
     Key::new(
@@ -122,6 +128,8 @@ pub struct Media {
     pub public: Address,
     /// How long a presigned address works.
     pub presign_ttl: Duration,
+    /// How long after that an upload may still be under way.
+    pub upload_grace: Duration,
     /// The largest image.
     pub max_size: u64,
     /// Larger ones go in parts.
@@ -166,6 +174,7 @@ impl Media {
             store,
             public,
             presign_ttl: section.get("media.presign_ttl")?.duration()?,
+            upload_grace: section.get("media.upload_grace")?.duration()?,
             max_size: section.get("media.max_size")?.size()?,
             multipart_above: section.get("media.multipart_above")?.size()?,
             max_reads: section.get("media.max_reads")?.parse()?,

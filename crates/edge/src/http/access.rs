@@ -1,10 +1,9 @@
 //! What every service's handlers ask first: who is it, what may they, what did they send.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use api::Refused;
-use api::tokens::{Role, Token};
+use api::tokens::{Caller, Role, Token};
 use axum::body::{Body, to_bytes};
 use axum::extract::Extension;
 use axum::response::Response;
@@ -16,7 +15,7 @@ const BODY_WITHIN: Duration = Duration::from_secs(10);
 /// What a handler answers.
 pub(crate) type Answer = Result<Response, Refused>;
 /// Who asks: the guard has put it there.
-pub(crate) type Asker = Extension<Arc<Token>>;
+pub(crate) type Asker = Extension<Caller>;
 
 /// A body of a request, of `limit` bytes at the most.
 pub(crate) async fn read(body: Body, limit: usize) -> Result<axum::body::Bytes, Refused> {

@@ -60,8 +60,9 @@ fn refused(fault: Fault) -> Refused {
         Fault::NoPlace(field) => Refused::malformed(Some(field), message),
         Fault::IdReused => Refused::new(StatusCode::CONFLICT, "id_reused", message)
             .about(Some("inference_result_id".to_owned())),
-        Fault::WrongState(_) => Refused::new(StatusCode::CONFLICT, "wrong_state", message)
-            .about(Some("status".to_owned())),
+        Fault::WrongState(state) => Refused::new(StatusCode::CONFLICT, "wrong_state", message)
+            .about(Some("status".to_owned()))
+            .in_state(state),
         Fault::Damaged(what) => {
             tracing::error!(what, "a row makes no event");
             let message = "a row is not as this service writes it";

@@ -15,6 +15,7 @@ mod jobs;
 mod look;
 mod model;
 mod results;
+mod room;
 mod worker;
 
 pub(crate) use http::SERVICE;

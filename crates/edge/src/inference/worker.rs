@@ -19,6 +19,7 @@ use super::Fault;
 use super::jobs::{self, Job};
 use super::model::{self, Failure, Prediction};
 use super::results::{self, NewResult};
+use super::room::{self, Room};
 use crate::config::Inference;
 use crate::http::fields::to_microsecond;
 use crate::signal::Signal;
@@ -89,6 +90,7 @@ impl Evaluator {
             stop_grace: STOP_GRACE,
             ..Options::new(format!("{replica}/inference"))
         };
+        room::clear();
         let model = Model { pool, config: config.clone(), bucket };
         let worker = Worker::start(&database, jobs::queue(), model, options)
             .map_err(|error| Error::new("inference.workers", error))?;
@@ -194,14 +196,13 @@ impl Model {
             return Ok(());
         }
         let mut image = self.look_up(job).await?;
-        let directory = tempfile::Builder::new().prefix("holdfast-").tempdir();
-        let directory =
-            directory.map_err(|error| End::Down(format!("no directory for the image: {error}")))?;
-        let path = directory.path().join(file_name(&image.key));
+        let room = Room::new()
+            .map_err(|error| End::Down(format!("no directory for the image: {error}")))?;
+        let path = room.path().join(file_name(&image.key));
         self.fetch(&image, &path).await?;
         image.line["image"] = json!(path);
         let config = &self.config;
-        let ran = model::run(&config.command, directory.path(), &image.line, config.timeout).await;
+        let ran = model::run(&config.command, &room.path(), &image.line, config.timeout).await;
         let prediction = match ran.prediction {
             Ok(prediction) => prediction,
             Err(failure) => {

@@ -7,7 +7,6 @@ use event::id::{EventId, TenantId};
 use event::ledger::{HOUR_MS, HourState, NO_HOUR};
 use jiff::Timestamp;
 use serde_json::json;
-use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use crate::sync::admin::{Actor, scope};
@@ -78,6 +77,22 @@ pub async fn acked(
     Ok(each.collect())
 }
 
+const UNKNOWN: &str = "SELECT u.id FROM unnest($2::uuid[]) AS u (id)
+WHERE NOT EXISTS (SELECT FROM sync_outbox o WHERE o.id = u.id AND o.tenant_id = $1)
+    AND NOT EXISTS (SELECT FROM outbox_archive a WHERE a.id = u.id AND a.tenant_id = $1)
+ORDER BY 1";
+
+/// Which of these events the site has never told of, as far as its outbox remembers.
+pub async fn unknown(
+    pool: &pg::Pool,
+    tenant: TenantId,
+    events: &[EventId],
+) -> Result<Vec<EventId>, pg::Error> {
+    let ids: Vec<Uuid> = events.iter().map(|event| event.uuid()).collect();
+    let rows = pool.get().await?.query(UNKNOWN, &[&tenant.uuid(), &ids]).await?;
+    Ok(rows.iter().filter_map(|row| EventId::from_uuid(row.get(0)).ok()).collect())
+}
+
 const PUT_BACK: &str = "WITH picked AS (
     SELECT o.id, o.tenant_id, o.status, o.attempt_count, o.last_attempt_at, o.last_error_code,
         o.last_error_message, o.failed_at, o.dlq_reason, o.claimed_by, o.lease_expires_at
@@ -110,7 +125,7 @@ pub async fn put_back(
     let ids: Vec<Uuid> = events.iter().take(limit).map(|event| event.uuid()).collect();
     let mut client = pool.get().await?;
     let transaction = client.transaction().await?;
-    let filter = Json(json!({"tenant_id": tenant, "event_ids": ids}));
+    let filter = actor.noted(json!({"tenant_id": tenant, "event_ids": ids}));
     let audit_id: i64 = transaction
         .query_one(
             "INSERT INTO sync_audit (action, via, actor, filter, rows)

@@ -4,7 +4,6 @@ use api::tokens::Tenants;
 use event::id::{EventId, MediaId, TenantId};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
-use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use crate::media::{COLUMNS, Row, stored_event};
@@ -117,7 +116,7 @@ pub async fn tell_again(
         return Ok(count);
     }
     outbox::add_all(&transaction, &told).await?;
-    let filter = Json(json!({"tenant_id": tenant, "media_ids": ids}));
+    let filter = actor.noted(json!({"tenant_id": tenant, "media_ids": ids}));
     let audit = "INSERT INTO sync_audit (action, via, actor, filter, rows)
         VALUES ('verify_repair', $1, $2, $3, $4)";
     let rows = count.cast_signed();

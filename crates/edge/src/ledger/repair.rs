@@ -7,7 +7,6 @@ use event::id::{NodeId, TenantId};
 use event::ledger::{FrontierError, MAX_SEQ, RangeSet, Ranges, Repair, Repaired};
 use pg::Transaction;
 use serde_json::json;
-use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 use crate::ingress::{WriteError, rows};
@@ -110,7 +109,7 @@ pub async fn repair(
         .query_one(
             "INSERT INTO sync_audit (action, via, actor, filter, rows)
              VALUES ('verify_repair', $1, $2, $3, 1) RETURNING id",
-            &[&actor.via(), &actor.name(), &Json(json!(what))],
+            &[&actor.via(), &actor.name(), &actor.noted(json!(what))],
         )
         .await?
         .try_get(0)?;

@@ -1,4 +1,5 @@
-//! Asking nodes again, until nothing of what a repair asked for is missing.
+//! Asking nodes again, until nothing of what a repair asked for is missing; and acknowledging again what a node does not know to be
+//! accounted for.
 //!
 //! Promise: a request is repeated while the edge runs and has a broker, and is closed once every sequence of it is received
 //! or lost. One replica asks at a time. It fails quietly: the next look tries again.
@@ -8,8 +9,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use event::id::{Epoch, NodeId};
-use event::ledger::RangeSet;
-use event::wire::{Command, MAX_COMMAND_RANGES};
+use event::ledger::{Frontier, RangeSet};
+use event::wire::{Ack, Command, MAX_COMMAND_RANGES};
 use uuid::Uuid;
 
 use super::repair::unaccounted;
@@ -32,6 +33,14 @@ WHERE stream = $1 AND epoch = $2 AND closed_at IS NULL";
 const CLOSE: &str = "UPDATE ledger_resend SET closed_at = now()
 WHERE stream = $1 AND epoch = $2 AND from_seq = $3 AND to_seq = $4";
 
+// A batch is acknowledged when it comes. A repair that closes a hole below what a node holds comes with no batch, and a node that
+// samples nothing more would wait for ever. Who says so little after the frontier was last written has missed an ack.
+const BEHIND: &str = "SELECT n.node_id, f.epoch, f.received, f.lost
+FROM nodes n JOIN ledger_frontier f ON f.stream = n.node_id AND f.epoch::text = n.status->>'epoch'
+WHERE n.status_at > now() - interval '3 s' AND f.updated_at < n.status_at
+    AND (n.status->>'acked')::bigint < f.acked
+ORDER BY n.node_id LIMIT $1";
+
 /// Runs until told to stop.
 pub(crate) async fn run(pool: pg::Pool, uplink: Arc<Uplink>, mut stop: Signal) {
     loop {
@@ -42,7 +51,24 @@ pub(crate) async fn run(pool: pg::Pool, uplink: Arc<Uplink>, mut stop: Signal) {
         if let Err(error) = look(&pool, &uplink).await {
             tracing::warn!(%error, "nodes could not be asked for what is missing");
         }
+        if let Err(error) = acknowledge_again(&pool, &uplink).await {
+            tracing::warn!(%error, "nodes could not be acknowledged again");
+        }
     }
+}
+
+/// Publishes the ack of every node that is behind.
+async fn acknowledge_again(pool: &pg::Pool, uplink: &Uplink) -> Result<(), pg::Error> {
+    let rows = pool.get().await?.query(BEHIND, &[&REQUESTS]).await?;
+    let acks = rows.iter().filter_map(|row| {
+        let node: NodeId = row.get::<_, String>(0).parse().ok()?;
+        let epoch = Epoch::from_uuid(row.get(1)).ok()?;
+        let set = |column| RangeSet::from_flat(&row.get::<_, Vec<i64>>(column)).ok();
+        let frontier = Frontier::from_sets(set(2)?, set(3)?).ok()?;
+        Some((node, Ack::of(epoch, &frontier)))
+    });
+    uplink.publish(&acks.collect::<Vec<_>>());
+    Ok(())
 }
 
 async fn look(pool: &pg::Pool, uplink: &Uplink) -> Result<(), pg::Error> {

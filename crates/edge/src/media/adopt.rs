@@ -7,7 +7,7 @@ use jiff::civil::Date;
 use jiff::tz::TimeZone;
 use objects::Listed;
 
-use super::complete::tell;
+use super::complete::{Turn, hash_of, tell};
 use super::{COLUMNS, Fault, Ids, Media, Row};
 
 /// What a key of ours tells.
@@ -89,6 +89,12 @@ pub(super) async fn adopt(
         Err(objects::Error::NotFound) => return Ok(false),
         Err(error) => return Err(Fault::Store(error)),
     };
+    let hash = match hash_of(media, &object.key, &head, Turn::Awaited).await {
+        Ok(hash) => hash,
+        // Gone, or another one, since it was listed: the next sweep looks again.
+        Err(Fault::NotUploaded | Fault::Differs { .. }) => return Ok(false),
+        Err(fault) => return Err(fault),
+    };
     let mut client = pool.get().await?;
     let transaction = client.transaction().await?;
     let insert = format!(
@@ -113,7 +119,7 @@ pub(super) async fn adopt(
                 &told.ext.mime_type(),
                 &size,
                 &told.captured_at,
-                &head.sha256.as_ref().map(<[u8; 32]>::as_slice),
+                &hash.as_slice(),
             ],
         )
         .await?;

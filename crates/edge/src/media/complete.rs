@@ -48,12 +48,12 @@ pub(super) async fn settle(
     store(pool, row, &head, sha256, trace_id).await
 }
 
-/// What the store says of an object, and its hash where that is known; or how it differs.
+/// What the store says of an object, and its hash; or how it differs.
 pub(super) async fn inspect(
     media: &Media,
     row: &Row,
     turn: Turn,
-) -> Result<(Head, Option<[u8; 32]>), Fault> {
+) -> Result<(Head, [u8; 32]), Fault> {
     let head = media.bucket.head(&row.object_key).await.map_err(object)?;
     let differs = |code, message: String| Err(Fault::Differs { code, message });
     if head.size != row.size() {
@@ -64,26 +64,30 @@ pub(super) async fn inspect(
     if head.mime_type.as_ref().is_some_and(|kind| *kind != row.mime_type) {
         return differs("type_differs", format!("the object is no {}", row.mime_type));
     }
-    let Some(announced) = &row.sha256 else {
-        let hash = head.sha256;
-        return Ok((head, hash));
-    };
-    let hash = match head.sha256 {
-        Some(hash) => hash,
-        None => {
-            let place = match turn {
-                Turn::OrBusy => media.reads.try_acquire().map_err(|_| Fault::Busy)?,
-                Turn::Awaited => media.reads.acquire().await.map_err(|_| Fault::Busy)?,
-            };
-            let read = media.bucket.hash(&row.object_key, row.size()).await.map_err(object)?;
-            drop(place);
-            read.1
-        }
-    };
-    if hash.as_slice() != announced.as_slice() {
+    let hash = hash_of(media, &row.object_key, &head, turn).await?;
+    if row.sha256.as_ref().is_some_and(|announced| hash.as_slice() != announced.as_slice()) {
         return differs("hash_differs", "the object has another SHA-256 than was announced".into());
     }
-    Ok((head, Some(hash)))
+    Ok((head, hash))
+}
+
+/// The SHA-256 of an object: from the store if it keeps it, else by reading. Every stored row has one, announced or not,
+/// so that a backup's list can be held against the objects.
+pub(super) async fn hash_of(
+    media: &Media,
+    key: &str,
+    head: &Head,
+    turn: Turn,
+) -> Result<[u8; 32], Fault> {
+    if let Some(hash) = head.sha256 {
+        return Ok(hash);
+    }
+    let _place = match turn {
+        Turn::OrBusy => media.reads.try_acquire().map_err(|_| Fault::Busy)?,
+        Turn::Awaited => media.reads.acquire().await.map_err(|_| Fault::Busy)?,
+    };
+    let (_, hash) = media.bucket.hash(key, head.size).await.map_err(object)?;
+    Ok(hash)
 }
 
 /// An object that is not there is the sender's affair; anything else is the store's or ours.
@@ -128,7 +132,7 @@ async fn store(
     pool: &pg::Pool,
     row: &Row,
     head: &Head,
-    sha256: Option<[u8; 32]>,
+    sha256: [u8; 32],
     trace_id: Option<String>,
 ) -> Result<Row, Fault> {
     let mut client = pool.get().await?;
@@ -138,7 +142,7 @@ async fn store(
              stored_at = now()
          WHERE id = $1 AND status = 'pending' RETURNING {COLUMNS}"
     );
-    let hash = sha256.as_ref().map(<[u8; 32]>::as_slice);
+    let hash = sha256.as_slice();
     let Some(stored) = transaction.query_opt(&update, &[&row.id, &head.etag, &hash]).await? else {
         drop(transaction);
         let found = format!("SELECT {COLUMNS} FROM media_objects WHERE id = $1");

@@ -10,8 +10,10 @@ use uuid::Uuid;
 
 use super::{Fault, Media};
 
-/// The most images that are awaited at once; beyond it, cameras are told to come back.
+/// The most images of one tenant that are awaited at once; beyond it, its cameras are told to come back.
 const MAX_PENDING: i64 = 10_000;
+/// The most of all tenants: the sweep asks the store for each.
+const MAX_PENDING_OF_ALL: i64 = 40_000;
 /// Parts are of this size, larger where there would be too many.
 const PART_BYTES: u64 = 8 << 20;
 /// The most parts whose addresses are handed out.
@@ -161,10 +163,11 @@ pub(super) fn split(size: u64, part_bytes: u64) -> impl Iterator<Item = (u16, u6
 /// Whether one more image may be awaited, and its session takes it.
 async fn check_room(pool: &pg::Pool, new: &NewMedia) -> Result<(), Fault> {
     let client = pool.get().await?;
-    let awaited = "SELECT count(*) FROM
-        (SELECT FROM media_objects WHERE status = 'pending' LIMIT $1) AS awaited";
-    let awaited: i64 = client.query_one(awaited, &[&MAX_PENDING]).await?.try_get(0)?;
-    if awaited >= MAX_PENDING {
+    let awaited = "SELECT count(*), count(*) FILTER (WHERE tenant_id = $1) FROM
+        (SELECT tenant_id FROM media_objects WHERE status = 'pending' LIMIT $2) AS awaited";
+    let awaited = client.query_one(awaited, &[&new.tenant.uuid(), &MAX_PENDING_OF_ALL]).await?;
+    let (all, own): (i64, i64) = (awaited.try_get(0)?, awaited.try_get(1)?);
+    if all >= MAX_PENDING_OF_ALL || own >= MAX_PENDING {
         return Err(Fault::Busy);
     }
     let Some(session) = new.session else { return Ok(()) };

@@ -46,18 +46,19 @@ fn router() -> Router<Http> {
 
 /// What a caller hears of a fault.
 fn refused(fault: Fault) -> Refused {
-    let conflict = |code, field: &str| {
-        Refused::new(StatusCode::CONFLICT, code, fault.to_string()).about(Some(field.to_owned()))
+    let said = fault.to_string();
+    let conflict = |code, state: String| {
+        Refused::new(StatusCode::CONFLICT, code, said.clone()).in_state(state)
     };
     match fault {
-        Fault::WrongState(_) => conflict("wrong_state", "status"),
-        Fault::SessionEnded(_) => conflict("session_ended", "session_id"),
-        Fault::NotUploaded => Refused::new(StatusCode::CONFLICT, "not_uploaded", fault.to_string()),
-        Fault::Missing => Refused::new(StatusCode::NOT_FOUND, "not_found", fault.to_string()),
-        Fault::UnknownSession => {
-            Refused::new(StatusCode::NOT_FOUND, "unknown_session", fault.to_string())
-                .about(Some("session_id".to_owned()))
+        Fault::WrongState(state) => conflict("wrong_state", state).about(Some("status".to_owned())),
+        Fault::SessionEnded(state) => {
+            conflict("session_ended", state).about(Some("session_id".to_owned()))
         }
+        Fault::NotUploaded => conflict("not_uploaded", "pending".to_owned()),
+        Fault::Missing => Refused::new(StatusCode::NOT_FOUND, "not_found", said),
+        Fault::UnknownSession => Refused::new(StatusCode::NOT_FOUND, "unknown_session", said)
+            .about(Some("session_id".to_owned())),
         Fault::Differs { code, message } => {
             Refused::new(StatusCode::UNPROCESSABLE_ENTITY, code, message)
         }

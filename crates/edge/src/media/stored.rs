@@ -17,7 +17,7 @@ pub struct StoredObject {
     pub etag: Option<String>,
     /// Its media type.
     pub mime_type: String,
-    /// Its SHA-256, where the camera told it.
+    /// Its SHA-256; an image that an earlier version stored may have none.
     pub sha256: Option<Vec<u8>>,
 }
 

@@ -65,6 +65,10 @@ pub struct Node {
     pub lost: i64,
     /// The same as ranges, both ends included.
     pub lost_ranges: Vec<(i64, i64)>,
+    /// The highest sequences known of all earlier epochs, added up: what the node made before its card was re-imaged.
+    pub produced_before: i64,
+    /// Sequences declared lost in all earlier epochs.
+    pub lost_before: i64,
 }
 
 const QUERY: &str = "
@@ -72,12 +76,15 @@ SELECT n.node_id, n.tenant_id, n.farm_id, n.barn_id, n.device_id, n.label,
        n.last_rx_at, n.last_sample_ts, n.enrolled_at, n.disabled_at, n.flagged_at, n.flag_reason,
        n.status, n.status_at, n.stored_count, n.recovered_count, n.cloned_count,
        (SELECT count(*) FROM ingress_quarantine q WHERE q.node_id = n.node_id),
-       (SELECT count(*) FROM ledger_frontier e WHERE e.stream = n.node_id),
+       e.epochs,
        f.epoch, coalesce(f.acked, 0), coalesce(f.received_count, 0), coalesce(f.lost_count, 0),
-       coalesce(f.lost, '{}')
+       coalesce(f.lost, '{}'), e.produced - coalesce(f.highest, 0), e.lost - coalesce(f.lost_count, 0)
 FROM nodes n
-LEFT JOIN LATERAL (SELECT * FROM ledger_frontier l WHERE l.stream = n.node_id
+LEFT JOIN LATERAL (SELECT l.*, greatest(l.acked, l.received[cardinality(l.received)], l.lost[cardinality(l.lost)]) AS highest FROM ledger_frontier l WHERE l.stream = n.node_id
                    ORDER BY l.epoch DESC LIMIT 1) f ON true
+CROSS JOIN LATERAL (SELECT count(*) AS epochs, coalesce(sum(l.lost_count), 0)::int8 AS lost,
+                           coalesce(sum(greatest(l.acked, l.received[cardinality(l.received)], l.lost[cardinality(l.lost)])), 0)::int8 AS produced
+                    FROM ledger_frontier l WHERE l.stream = n.node_id) e
 WHERE $1::uuid[] IS NULL OR n.tenant_id = ANY($1)
 ORDER BY n.node_id";
 
@@ -130,5 +137,7 @@ fn node(row: &Row, now: Timestamp, thresholds: &Liveness) -> Node {
         received: row.get(21),
         lost: row.get(22),
         lost_ranges: lost.chunks_exact(2).map(|pair| (pair[0], pair[1])).collect(),
+        produced_before: row.get(24),
+        lost_before: row.get(25),
     }
 }

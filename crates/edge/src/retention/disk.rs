@@ -33,6 +33,17 @@ impl Disk {
         self.over > 0 || self.media_over > 0
     }
 
+    /// How much there is below the limits; without one, more than anything takes.
+    pub(super) fn room(&self) -> u64 {
+        let used = self.database.saturating_sub(self.reusable);
+        let database = self.max_database.map_or(u64::MAX, |most| most.saturating_sub(used));
+        let file_system = match (self.free, self.min_free) {
+            (Some(free), Some(least)) => free.saturating_add(self.reusable).saturating_sub(least),
+            _ => u64::MAX,
+        };
+        database.min(file_system)
+    }
+
     fn judge(mut self) -> Disk {
         let used = self.database.saturating_sub(self.reusable);
         let too_large = self.max_database.map_or(0, |most| used.saturating_sub(most));
@@ -47,20 +58,32 @@ impl Disk {
     }
 }
 
-// Rows a page now, against rows of that width on a full page. 32 bytes are a row's header and its pointer, 24 of a page its
-// header. Less than a quarter is within the error of the estimate.
-const REUSABLE: &str = "SELECT coalesce(sum(CASE WHEN f.share >= 0.25
-    THEN f.share * pg_total_relation_size(c.oid) ELSE 0 END), 0)::float8
+// How full the pages of the outbox and of the raw partitions are: rows a page now, against rows of that width on a full page.
+// 32 bytes are a row's header and its pointer, 24 of a page its header. The number by itself is good to a quarter. What is free
+// is known better against the same number of a time when nothing was.
+const FILL: &str = "SELECT c.oid::regclass::text AS name, pg_total_relation_size(c.oid)::float8 AS bytes,
+    c.reltuples * (w.width + 32) / (c.relpages * (current_setting('block_size')::float8 - 24) * o.fill) AS fill, k.fill AS full
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 CROSS JOIN LATERAL (SELECT coalesce(sum(s.avg_width * (1 - s.null_frac)), 0) AS width FROM pg_stats s
     WHERE s.schemaname = n.nspname AND s.tablename = c.relname AND NOT s.inherited) w
 CROSS JOIN LATERAL (SELECT coalesce(max(option_value::float8), 100) / 100 AS fill
     FROM pg_options_to_table(c.reloptions) WHERE option_name = 'fillfactor') o
-CROSS JOIN LATERAL (SELECT least(1, 1 - c.reltuples * (w.width + 32)
-    / (c.relpages * (current_setting('block_size')::float8 - 24) * o.fill)) AS share) f
+LEFT JOIN retention_fill k ON k.table_name = c.oid::regclass::text
 WHERE c.relpages > 0 AND c.reltuples >= 0 AND (w.width > 0 OR c.reltuples = 0)
     AND (c.oid = to_regclass('sync_outbox') OR c.oid IN
         (SELECT inhrelid FROM pg_inherits WHERE inhparent = to_regclass('telemetry_raw')))";
+
+// Where nothing is remembered, less than a quarter is within the error.
+const REUSABLE: &str =
+    "SELECT coalesce(sum(bytes * CASE WHEN f.full IS NOT NULL THEN greatest(0, 1 - fill / f.full)
+    WHEN fill <= 0.75 THEN 1 - fill ELSE 0 END), 0)::float8";
+
+// A table that was believed to be full is full at what it has now. It is noted anew only when it is fuller: a note that followed
+// it down would forget what was freed since, and the same would be given up twice.
+const NOTE: &str = "INSERT INTO retention_fill AS k (table_name, fill)
+SELECT name, CASE WHEN f.full IS NULL AND fill <= 0.75 THEN 1 ELSE fill END";
+const NOTED: &str = "WHERE f.full IS NULL OR fill > f.full
+ON CONFLICT (table_name) DO UPDATE SET fill = excluded.fill, noted_at = now()";
 
 const MEDIA: &str = "SELECT coalesce(sum(size_bytes), 0)::int8 FROM media_objects
 WHERE status = 'stored' AND bucket = $1";
@@ -87,11 +110,16 @@ impl Turn<'_> {
             disk.media = Some(count(row.try_get(0)?));
         }
         disk = disk.judge();
-        if disk.over > 0 {
-            if fresh {
-                self.client.batch_execute("ANALYZE sync_outbox").await?;
+        // Readings go with their events, so their pages matter once events have to go.
+        for table in ["sync_outbox", "telemetry_raw"] {
+            if disk.over == 0 {
+                break;
             }
-            let found: f64 = self.client.query_one(REUSABLE, &[]).await?.try_get(0)?;
+            if fresh {
+                self.client.batch_execute(&format!("ANALYZE {table}")).await?;
+            }
+            let text = format!("{REUSABLE} FROM ({FILL}) f");
+            let found: f64 = self.client.query_one(&text, &[]).await?.try_get(0)?;
             #[expect(
                 clippy::cast_possible_truncation,
                 clippy::cast_sign_loss,
@@ -101,6 +129,14 @@ impl Turn<'_> {
             disk = Disk { reusable, ..disk }.judge();
         }
         Ok(disk)
+    }
+
+    /// Remembers how full the tables are, before something is taken out of them.
+    pub(super) async fn note_fill(&self) -> Result<(), Error> {
+        let gone = "DELETE FROM retention_fill WHERE to_regclass(table_name) IS NULL";
+        self.client.execute(gone, &[]).await?;
+        self.client.execute(&format!("{NOTE} FROM ({FILL}) f {NOTED}"), &[]).await?;
+        Ok(())
     }
 }
 

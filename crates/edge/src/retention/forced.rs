@@ -6,18 +6,16 @@ use std::time::Instant;
 use jiff::Timestamp;
 use serde::Serialize;
 use tokio_postgres::Transaction;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::forced_notice::{self, Gone};
 use super::ledger::{Place, Stream, give_up, lock};
 use super::report::{Fate, Job};
-use super::{Disk, Error, Turn, bytes, count};
+use super::{Error, Turn, bytes, count};
 
 /// The size limit: the oldest went first. As the ledger says it, and the cloud understands it.
 pub(super) const REASON: &str = "drop_oldest";
-/// How often the disk is measured again in one turn. What is still too much then is the next turn's.
-const ROUNDS: usize = 8;
-
 /// How precious an event is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -43,8 +41,14 @@ impl Class {
         }
     }
 
+    /// What a row of it takes at the least.
+    pub(super) fn least_bytes(self) -> u64 {
+        let reading = if self == Class::Telemetry { bytes::RAW_ROW } else { 0 };
+        bytes::outbox_row(0) + reading
+    }
+
     /// Its priorities in the outbox, both ends included. Notices of what was dropped are above all classes: nothing drops them.
-    fn priorities(self) -> (i32, i32) {
+    pub(super) fn priorities(self) -> (i32, i32) {
         let alarm = crate::outbox::priority(event::Class::Alarm);
         match self {
             Class::Telemetry => (i32::MIN, 0),
@@ -54,21 +58,28 @@ impl Class {
     }
 }
 
-// In the order of sync_outbox_work. A row that has not been tried is due since it was written.
-const OLDEST: &str = "SELECT id, stream, epoch, seq, next_attempt_at
-FROM sync_outbox WHERE NOT finished AND status = 'pending' AND priority BETWEEN $1 AND $2
-    AND next_attempt_at >= $3 AND NOT (coalesce(stream, '') = ANY($4))
-ORDER BY next_attempt_at, occurred_at LIMIT $5";
+// In the order of sync_outbox_work. A row that has not been tried is due since it was written. The rows of one transaction are due
+// at the same time, so the id makes the place of a row its own.
+const OLDEST: &str = "SELECT o.id, o.stream, o.epoch, o.seq, o.next_attempt_at, coalesce(o.occurred_at, 'epoch')
+FROM sync_outbox o WHERE NOT o.finished AND o.status = 'pending' AND o.priority BETWEEN $1 AND $2
+    AND o.next_attempt_at >= $3 AND (o.next_attempt_at, coalesce(o.occurred_at, 'epoch'), o.id) > ($3, $4, $5)
+    AND NOT EXISTS (SELECT FROM unnest($6::text[], $7::uuid[]) AS p (stream, epoch)
+        WHERE p.stream = o.stream AND p.epoch = o.epoch)
+ORDER BY o.next_attempt_at, coalesce(o.occurred_at, 'epoch'), o.id LIMIT $8";
 
 // Rows that a forwarder takes at this moment are passed over.
 const REMOVE: &str = "DELETE FROM sync_outbox WHERE id = ANY(ARRAY(
     SELECT id FROM sync_outbox WHERE id = ANY($1) AND status = 'pending' FOR UPDATE SKIP LOCKED))
 RETURNING id, stream, epoch, seq, coalesce(occurred_at, created_at), octet_length(payload_json::text)::int8,
-    occurred_at, tenant_id, event_type";
+    occurred_at, tenant_id, event_type, CASE WHEN event_type = 'media.stored' THEN (substring(payload_json->>'media_id'
+        FROM '^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'))::uuid END";
 
 const READINGS: &str =
     "DELETE FROM telemetry_raw t USING unnest($1::uuid[], $2::timestamptz[]) AS u (id, at)
 WHERE t.id = u.id AND t.occurred_at = u.at";
+
+// An image whose event is gone was not told of, though nothing waits for it any more.
+const UNTOLD: &str = "UPDATE media_objects SET untold_at = now() WHERE id = ANY($1)";
 
 const LOG: &str = "INSERT INTO retention_log (class, rows, unplaced, bytes, first_at, last_at)
 VALUES ($1, $2, $3, $4, $5, $6)";
@@ -78,70 +89,41 @@ VALUES ($1, $2, $3, $4, $5, $6)";
 struct Batch {
     rows: u64,
     bytes: u64,
-    /// Where the next batch begins.
-    cursor: Option<Timestamp>,
+    /// How many rows were looked at. Some cannot go, and those behind them may.
+    found: usize,
 }
 
-/// What a turn has given up so far, and where it stands.
+/// The place of a row in the order in which they go: when it is due, when it occurred, its id.
+type Cursor = (Timestamp, Timestamp, Uuid);
+
+/// Whose turn it is, and where it stands.
 struct Drop<'a> {
     class: Class,
-    cursor: Timestamp,
-    /// Streams whose ledger has no room for more holes.
-    passed_over: &'a mut BTreeSet<String>,
+    cursor: Cursor,
+    /// Streams that nothing can be declared for: their ledger has no room for more holes, or they have none.
+    passed_over: &'a mut BTreeSet<Stream>,
 }
 
 impl Turn<'_> {
-    /// Gives up what must be given up for the disk's limits.
-    pub(super) async fn force(&mut self, mut disk: Disk) -> Result<(), Error> {
-        let mut passed_over = BTreeSet::new();
-        let mut any = false;
-        for _ in 0..ROUNDS {
-            if disk.over == 0 {
-                break;
-            }
-            let gone = self.force_some(disk.over, &mut passed_over).await?;
-            if gone == 0 {
-                break;
-            }
-            any = true;
-            // Pages are free for new rows, and counted as such, after a vacuum.
-            for text in [
-                "SET statement_timeout = 0",
-                "VACUUM (ANALYZE) sync_outbox",
-                "ANALYZE telemetry_raw",
-            ] {
-                self.client.batch_execute(text).await?;
-            }
-            disk = self.measure(true).await?;
-        }
-        if disk.over > 0 {
-            tracing::error!(
-                over = disk.over,
-                "the database is above its limit and nothing more may be given up: add disk, or restore the link"
-            );
-        } else if any {
-            tracing::warn!("the database is below its limit again");
-        }
-        self.force_media(&mut disk).await?;
-        self.report.disk = Some(disk);
-        Ok(())
-    }
-
     /// Gives up about `wanted` bytes; returns how many.
-    async fn force_some(
+    pub(super) async fn force_some(
         &mut self,
         wanted: u64,
-        passed_over: &mut BTreeSet<String>,
+        passed_over: &mut BTreeSet<Stream>,
     ) -> Result<u64, Error> {
         let mut freed = 0;
         for class in Class::ALL {
-            let mut drop = Drop { class, cursor: Timestamp::UNIX_EPOCH, passed_over };
+            let beginning = (Timestamp::UNIX_EPOCH, Timestamp::UNIX_EPOCH, Uuid::nil());
+            let mut drop = Drop { class, cursor: beginning, passed_over };
             let (mut rows, mut bytes) = (0, 0);
             while freed < wanted {
                 let began = Instant::now();
-                let batch = self.force_batch(&mut drop).await?;
-                if batch.rows == 0 {
+                let batch = self.force_batch(&mut drop, wanted - freed).await?;
+                if batch.found == 0 {
                     break;
+                }
+                if batch.rows == 0 {
+                    continue;
                 }
                 self.step("forced.committed")?;
                 (rows, bytes, freed) =
@@ -163,18 +145,22 @@ impl Turn<'_> {
         Ok(freed)
     }
 
-    /// One transaction.
-    async fn force_batch(&mut self, drop: &mut Drop<'_>) -> Result<Batch, Error> {
-        let limit = i64::from(self.config().batch_rows);
+    /// One transaction, of about `wanted` bytes at the most.
+    async fn force_batch(&mut self, drop: &mut Drop<'_>, wanted: u64) -> Result<Batch, Error> {
+        let enough = wanted / drop.class.least_bytes() + 1;
+        let limit = i64::from(self.config().batch_rows).min(enough.cast_signed());
         let (low, high) = drop.class.priorities();
         let watch = self.retention.watch.clone();
         let transaction = self.client.transaction().await?;
-        let passed: Vec<&str> = drop.passed_over.iter().map(String::as_str).collect();
-        let oldest =
-            transaction.query(OLDEST, &[&low, &high, &drop.cursor, &passed, &limit]).await?;
+        let passed: (Vec<&str>, Vec<Uuid>) =
+            drop.passed_over.iter().map(|(stream, epoch)| (stream.as_str(), *epoch)).unzip();
+        let (due, at, id) = drop.cursor;
+        let values: [&(dyn ToSql + Sync); 8] =
+            [&low, &high, &due, &at, &id, &passed.0, &passed.1, &limit];
+        let oldest = transaction.query(OLDEST, &values).await?;
         let mut ids: Vec<(Uuid, Option<Stream>)> = Vec::new();
         let mut wanted: BTreeMap<Stream, Vec<u64>> = BTreeMap::new();
-        let mut batch = Batch::default();
+        let mut batch = Batch { found: oldest.len(), ..Batch::default() };
         for row in &oldest {
             let stream = row.try_get::<_, Option<String>>(1)?.zip(row.try_get(2)?);
             let seq: Option<i64> = row.try_get(3)?;
@@ -183,16 +169,14 @@ impl Turn<'_> {
                 wanted.entry(stream.clone()).or_default().push(count(seq));
             }
             ids.push((row.try_get(0)?, stream));
-            batch.cursor = Some(row.try_get(4)?);
+            drop.cursor = (row.try_get(4)?, row.try_get(5)?, row.try_get(0)?);
         }
         let mut locked = lock(&transaction, &wanted.keys().cloned().collect()).await?;
         locked.retain(|stream, frontier| {
-            let room = frontier.has_room(wanted.get(stream).into_iter().flatten().copied());
-            if !room {
-                drop.passed_over.insert(stream.0.clone());
-            }
-            room
+            frontier.has_room(wanted.get(stream).into_iter().flatten().copied())
         });
+        let undeclarable = wanted.keys().filter(|stream| !locked.contains_key(*stream));
+        drop.passed_over.extend(undeclarable.cloned());
         // Coordinates without a frontier cannot be declared; such a row is not ours to drop.
         ids.retain(|(_, stream)| stream.as_ref().is_none_or(|stream| locked.contains_key(stream)));
         let ids: Vec<Uuid> = ids.into_iter().map(|(id, _)| id).collect();
@@ -200,8 +184,10 @@ impl Turn<'_> {
         let mut places: BTreeMap<Stream, Vec<Place>> = BTreeMap::new();
         let (mut events, mut times) = (Vec::new(), Vec::new());
         let (mut unplaced, mut range) = (Vec::new(), None::<(Timestamp, Timestamp)>);
+        let mut images: Vec<Uuid> = Vec::new();
         for row in &removed {
             let (id, at): (Uuid, Timestamp) = (row.try_get(0)?, row.try_get(4)?);
+            images.extend(row.try_get::<_, Option<Uuid>>(9)?);
             range = Some(range.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
             batch.bytes += bytes::outbox_row(count(row.try_get(5)?));
             if drop.class == Class::Telemetry && row.try_get::<_, Option<Timestamp>>(6)?.is_some() {
@@ -232,6 +218,9 @@ impl Turn<'_> {
             }
         }
         batch.bytes += bytes::RAW_ROW * transaction.execute(READINGS, &[&events, &times]).await?;
+        if !images.is_empty() {
+            transaction.execute(UNTOLD, &[&images]).await?;
+        }
         let told = forced_notice::tell(&transaction, &unplaced, REASON).await?;
         batch.bytes = batch.bytes.saturating_sub(told);
         note(&transaction, drop.class, &batch, unplaced.len(), range).await?;
@@ -239,35 +228,7 @@ impl Turn<'_> {
             return Err(Error::Ended("forced.written"));
         }
         transaction.commit().await?;
-        drop.cursor = batch.cursor.unwrap_or(drop.cursor);
         Ok(batch)
-    }
-
-    /// What the disk limit would take, class by class.
-    pub(super) async fn would_drop(&mut self, disk: &Disk) -> Result<(), Error> {
-        let mut wanted = disk.over;
-        for class in Class::ALL.into_iter().filter(|_| disk.over > 0) {
-            let (low, high) = class.priorities();
-            let text =
-                "SELECT count(*), coalesce(avg(payload_size_bytes), 0)::float8 FROM sync_outbox
-                WHERE NOT finished AND status = 'pending' AND priority BETWEEN $1 AND $2";
-            let row = self.client.query_one(text, &[&low, &high]).await?;
-            let (rows, payload): (i64, f64) = (row.try_get(0)?, row.try_get(1)?);
-            #[expect(
-                clippy::cast_possible_truncation,
-                clippy::cast_sign_loss,
-                reason = "an estimate of bytes"
-            )]
-            let each = bytes::outbox_row(payload as u64)
-                + if class == Class::Telemetry { bytes::RAW_ROW } else { 0 };
-            let rows = count(rows).min(wanted.div_ceil(each));
-            wanted = wanted.saturating_sub(rows * each);
-            let what = format!("undelivered: {}", class.as_str());
-            let why = "the disk limit is reached, and what has expired may not be enough";
-            let bytes = (rows > 0).then_some(rows * each);
-            self.report.add(Job::Disk, what, Fate::WouldDrop, (rows, bytes), why);
-        }
-        self.would_drop_media(disk).await
     }
 }
 

@@ -5,6 +5,7 @@
 
 use std::time::Instant;
 
+use jiff::Timestamp;
 use objects::Bucket;
 use uuid::Uuid;
 
@@ -17,8 +18,9 @@ const WHAT: &str = "media_objects";
 const EXPIRED: &str = "m.status = 'stored' AND m.captured_at < now() - make_interval(days => $1)";
 pub(super) const OPEN: &str = "m.session_id IS NOT NULL AND EXISTS (SELECT FROM weight_sessions s
     WHERE s.id = m.session_id AND s.status NOT IN ('finalized', 'cancelled'))";
-// An event that was archived as a dead letter never reached the cloud; one that is not there any more did.
-pub(super) const UNDELIVERED: &str = "(m.id IN (SELECT (o.payload_json->>'media_id')::uuid FROM sync_outbox o
+// An event that was archived as a dead letter, or taken by the disk limit, never reached the cloud; another that is not there any
+// more did.
+pub(super) const UNDELIVERED: &str = "(m.untold_at IS NOT NULL OR m.id IN (SELECT (o.payload_json->>'media_id')::uuid FROM sync_outbox o
         WHERE NOT o.finished AND o.priority > 0 AND o.event_type = 'media.stored')
     OR m.id IN (SELECT (o.payload_json->>'media_id')::uuid FROM sync_outbox o
         WHERE o.failed_at IS NOT NULL AND o.event_type = 'media.stored' AND o.status IN ('dlq', 'failed'))
@@ -27,6 +29,13 @@ pub(super) const UNDELIVERED: &str = "(m.id IN (SELECT (o.payload_json->>'media_
 /// The cloud has no copy, and makes some as far as is known.
 const UNCOPIED: &str =
     "(m.cloud_copied_at IS NULL AND coalesce((SELECT copies FROM cloud_copying), true))";
+
+const MARKED: &str = "SELECT id, object_key, deleted_at FROM media_objects
+WHERE status = 'deleted' AND purged_at IS NULL AND bucket = $1 AND (deleted_at, id) > ($2, $3)
+ORDER BY deleted_at, id LIMIT $4";
+/// A store that refuses so many one after the other refuses us.
+const REFUSALS_IN_A_ROW: u32 = 20;
+const REFUSED: &str = "the store refuses to delete them: see the log; tried again at the next turn";
 
 impl Turn<'_> {
     /// Removes images whose time is over.
@@ -55,10 +64,11 @@ impl Turn<'_> {
             return Ok(());
         }
         let (mut gone, mut bytes) = (0, 0);
+        let mut purge = Purge::default();
         let ended = loop {
             let began = Instant::now();
             // What a turn before this one has marked goes first.
-            let purged = match self.purge(&store).await {
+            let purged = match self.purge(&store, &mut purge).await {
                 Ok(purged) => purged,
                 Err(Error::Store(error)) => break Some(error),
                 Err(error) => return Err(error),
@@ -75,6 +85,7 @@ impl Turn<'_> {
             tracing::error!(%error, "objects of expired media could not be deleted; tried again at the next turn");
             self.report.add(Job::Media, "objects", Fate::Held, (1, None), error.to_string());
         }
+        self.report.add(Job::Media, "objects", Fate::Held, (purge.refused, None), REFUSED);
         Ok(())
     }
 
@@ -83,12 +94,12 @@ impl Turn<'_> {
     }
 
     fn undelivered(&self) -> &'static str {
-        if self.retention.delivers { UNDELIVERED } else { "false" }
+        if self.delivers { UNDELIVERED } else { "false" }
     }
 
     fn uncopied(&self) -> &'static str {
         match self.config().media_until_copied {
-            _ if !self.retention.delivers => "false",
+            _ if !self.delivers => "false",
             UntilCopied::Never => "false",
             UntilCopied::Always => "(m.cloud_copied_at IS NULL)",
             UntilCopied::Auto => UNCOPIED,
@@ -143,45 +154,75 @@ impl Turn<'_> {
     }
 
     /// Deletes the objects of all rows that are marked. A store that is away is asked again at the next turn.
-    pub(super) async fn purge_all(&self, store: &Bucket) -> Result<(), Error> {
+    pub(super) async fn purge_all(&mut self, store: &Bucket) -> Result<(), Error> {
+        let mut purge = Purge::default();
         loop {
-            match self.purge(store).await {
-                Ok(0) => return Ok(()),
+            match self.purge(store, &mut purge).await {
+                Ok(0) => break,
                 Ok(_) => {}
                 Err(Error::Store(error)) => {
                     tracing::error!(%error, "objects of dropped media could not be deleted; tried again at the next turn");
-                    return Ok(());
+                    break;
                 }
                 Err(error) => return Err(error),
             }
         }
+        Ok(())
     }
 
-    /// Deletes the objects of some rows that are marked; returns how many.
-    async fn purge(&self, store: &Bucket) -> Result<u64, Error> {
+    /// Deletes the objects of the next rows that are marked; returns how many it came to. One that the store refuses to delete is
+    /// counted and left for the next turn: the others are not to blame.
+    async fn purge(&self, store: &Bucket, purge: &mut Purge) -> Result<u64, Error> {
         let limit = i64::from(self.config().batch_rows);
-        let rows = self
-            .client
-            .query(
-                "SELECT id, object_key FROM media_objects WHERE status = 'deleted' AND purged_at IS NULL
-                     AND bucket = $1 ORDER BY deleted_at LIMIT $2",
-                &[&store.name(), &limit],
-            )
-            .await?;
+        let (at, id) = purge.cursor.unwrap_or((Timestamp::UNIX_EPOCH, Uuid::nil()));
+        let rows = self.client.query(MARKED, &[&store.name(), &at, &id, &limit]).await?;
         let mut ids: Vec<Uuid> = Vec::with_capacity(rows.len());
+        let mut ended = None;
         for row in &rows {
-            store.delete(row.try_get(1)?).await?;
-            self.step("media.deleted")?;
-            ids.push(row.try_get(0)?);
+            let (id, key): (Uuid, &str) = (row.try_get(0)?, row.try_get(1)?);
+            match store.delete(key).await {
+                Ok(()) => {
+                    purge.in_a_row = 0;
+                    ids.push(id);
+                    self.step("media.deleted")?;
+                }
+                Err(error) if is_away(&error) || purge.in_a_row + 1 >= REFUSALS_IN_A_ROW => {
+                    ended = Some(error);
+                    break;
+                }
+                Err(error) => {
+                    tracing::warn!(media_id = %id, key, %error, "an object could not be deleted");
+                    (purge.refused, purge.in_a_row) = (purge.refused + 1, purge.in_a_row + 1);
+                }
+            }
+            purge.cursor = Some((row.try_get(2)?, id));
         }
-        if ids.is_empty() {
-            return Ok(0);
+        if !ids.is_empty() {
+            let text = "UPDATE media_objects SET purged_at = now() WHERE id = ANY($1)";
+            self.client.execute(text, &[&ids]).await?;
+            self.step("media.purged")?;
         }
-        let text = "UPDATE media_objects SET purged_at = now() WHERE id = ANY($1)";
-        let purged = self.client.execute(text, &[&ids]).await?;
-        self.step("media.purged")?;
-        Ok(purged)
+        match ended {
+            Some(error) => Err(error.into()),
+            None => Ok(rows.len() as u64),
+        }
     }
+}
+
+/// Where a turn stands with the objects of rows that are marked.
+#[derive(Default)]
+struct Purge {
+    /// The last row that was come to: when it was marked, and its id.
+    cursor: Option<(Timestamp, Uuid)>,
+    /// Objects that the store refused to delete.
+    refused: u64,
+    in_a_row: u32,
+}
+
+/// Whether the store, and not the object, is the matter.
+fn is_away(error: &objects::Error) -> bool {
+    use objects::Error;
+    matches!(error, Error::Away(_) | Error::Full | Error::File(_) | Error::Address(_))
 }
 
 /// How expired media stand.

@@ -6,22 +6,25 @@
 //! finish. One replica works at a time.
 //! docs/spec/retention.md is the contract.
 //!
-//! It must not know how events and images reach the cloud, only what `sync_outbox` and `media_objects` say of them. A failure of the database ends the turn and the next one
-//! begins anew; a failure of the object store holds what needs it, and the rest goes on.
+//! It must not know how events and images reach the cloud, only what `sync_outbox` and `media_objects` say of them. A connection that breaks ends the turn and the next one
+//! begins anew; a job that fails otherwise is said, and the others go on; a failure of the object store holds what needs it.
 
 mod archive;
 pub mod bytes;
+mod dedupe;
 mod disk;
 mod forced;
 mod forced_media;
 mod forced_notice;
 mod ledger;
 pub mod lifecycle;
+mod limit;
 mod media;
 mod meter;
 mod partitions;
 mod report;
 mod run;
+mod untold;
 mod walk;
 
 use std::sync::Arc;
@@ -36,7 +39,7 @@ use crate::config;
 pub use disk::Disk;
 pub use forced::Class;
 pub(crate) use meter::Meter;
-pub use report::{Fate, Job, Line, Report};
+pub use report::{Failure, Fate, Job, Line, Report};
 pub(crate) use run::run;
 
 /// One turn at a time, whoever of the replicas runs it.
@@ -45,6 +48,10 @@ const TURN_LOCK: i64 = 0x7265_7461_696e;
 const LONGEST_REST: Duration = Duration::from_secs(10);
 /// A statement may read many pages; one that takes longer has met a server that hangs.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(300);
+
+// Every forwarder that has spoken with a cloud, or tried to, has left a row in the first. The outbox is read only where none did.
+const DELIVERS: &str = "SELECT CASE WHEN EXISTS (SELECT FROM sync_state) OR EXISTS (SELECT FROM cloud_copying) THEN true
+    ELSE EXISTS (SELECT FROM sync_outbox WHERE status IN ('acked', 'claimed', 'sending')) END";
 
 /// Why a turn ended early.
 #[derive(Debug, thiserror::Error)]
@@ -94,8 +101,10 @@ pub type Watch = Arc<dyn Fn(&'static str) -> bool + Send + Sync>;
 pub struct Retention {
     database: pg::Options,
     config: config::Retention,
-    /// There is a cloud that things can reach.
+    /// A cloud is configured.
     delivers: bool,
+    /// How long an event id stays in the dedupe cache.
+    dedupe_ttl: Duration,
     store: Option<Bucket>,
     watch: Option<Watch>,
 }
@@ -117,6 +126,7 @@ impl Retention {
             },
             config: config.retention.clone(),
             delivers: config.sync.is_some(),
+            dedupe_ttl: config.dedupe_ttl,
             store,
             watch: None,
         }
@@ -130,7 +140,7 @@ impl Retention {
     /// What a turn would do, without doing it.
     pub async fn look(&self) -> Result<Report, Error> {
         let client = pg::connect(&self.database).await?;
-        let mut turn = Turn { client, retention: self, share: 1.0, report: Report::new(true) };
+        let mut turn = self.on(client, 1.0, true).await?;
         turn.expired().await?;
         let disk = turn.measure(false).await?;
         turn.would_drop(&disk).await?;
@@ -152,7 +162,8 @@ impl Retention {
     /// Whether there is too little disk. Takes no lock and changes nothing.
     pub async fn is_over(&self) -> Result<bool, Error> {
         let client = pg::connect(&self.database).await?;
-        let turn = Turn { client, retention: self, share: 1.0, report: Report::new(true) };
+        let (delivers, report) = (self.delivers, Report::new(true));
+        let turn = Turn { client, retention: self, delivers, share: 1.0, report };
         Ok(turn.measure(false).await?.is_over())
     }
 
@@ -178,7 +189,14 @@ impl Retention {
         // The lock belongs to the connection that does the work: whoever loses it has lost the work too.
         let row = client.query_one("SELECT pg_try_advisory_lock($1)", &[&TURN_LOCK]).await?;
         let ours: bool = row.try_get(0)?;
-        Ok(ours.then(|| Turn { client, retention: self, share, report: Report::new(false) }))
+        Ok(if ours { Some(self.on(client, share, false).await?) } else { None })
+    }
+
+    /// A turn, or a look, on this connection.
+    async fn on(&self, client: Client, share: f64, dry_run: bool) -> Result<Turn<'_>, Error> {
+        // A replica without sync, or a cron, need not be told of the cloud: what the forwarders of the site left says it.
+        let delivers = self.delivers || client.query_one(DELIVERS, &[]).await?.try_get(0)?;
+        Ok(Turn { client, retention: self, delivers, share, report: Report::new(dry_run) })
     }
 }
 
@@ -186,6 +204,8 @@ impl Retention {
 struct Turn<'a> {
     client: Client,
     retention: &'a Retention,
+    /// There is a cloud that things can reach.
+    delivers: bool,
     /// The share of the time that it works.
     share: f64,
     report: Report,
@@ -196,12 +216,35 @@ impl Turn<'_> {
     async fn expired(&mut self) -> Result<(), Error> {
         let config = &self.retention.config;
         let (raw, agg) = (config.telemetry_raw_days, config.telemetry_agg_days);
-        self.partitions(Job::Raw, "telemetry_raw", raw).await?;
-        self.default_rows(raw).await?;
-        self.partitions(Job::Aggregates, "telemetry_agg", agg).await?;
-        self.dead_letters().await?;
-        self.acked().await?;
-        self.media().await
+        let outcome = self.partitions(Job::Raw, "telemetry_raw", raw).await;
+        self.settle(Job::Raw, outcome)?;
+        let outcome = self.default_rows(raw).await;
+        self.settle(Job::Raw, outcome)?;
+        let outcome = self.partitions(Job::Aggregates, "telemetry_agg", agg).await;
+        self.settle(Job::Aggregates, outcome)?;
+        let outcome = self.default_aggregates(agg).await;
+        self.settle(Job::Aggregates, outcome)?;
+        let outcome = self.dead_letters().await;
+        self.settle(Job::DeadLetters, outcome)?;
+        let outcome = self.acked().await;
+        self.settle(Job::Acked, outcome)?;
+        let outcome = self.media().await;
+        self.settle(Job::Media, outcome)?;
+        let outcome = self.dedupe().await;
+        self.settle(Job::Dedupe, outcome)
+    }
+
+    /// A job that failed is said, and the next one has its turn: above all the disk limit must not wait for it. A connection
+    /// that is gone took the lock with it, and ends the turn.
+    fn settle(&mut self, job: Job, outcome: Result<(), Error>) -> Result<(), Error> {
+        match outcome {
+            Err(error) if !matches!(error, Error::Ended(_)) && !self.client.is_closed() => {
+                tracing::error!(job = job.as_str(), %error, "a job of retention failed; the others go on");
+                self.report.failures.push(Failure { job, why: error.to_string() });
+                Ok(())
+            }
+            outcome => outcome,
+        }
     }
 
     fn config(&self) -> &config::Retention {

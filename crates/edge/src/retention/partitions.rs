@@ -4,9 +4,10 @@ use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use pg::About;
+use tokio_postgres::error::SqlState;
 
-use super::report::{Fate, Job};
-use super::{Error, Turn, count};
+use super::report::{Fate, Job, Line};
+use super::{Disk, Error, Turn, count};
 use crate::maintenance::DAYS_BACK;
 
 /// How long ingest waits behind us for a lock at the most.
@@ -16,6 +17,7 @@ const SEARCH_TIMEOUT: &str = "SET LOCAL statement_timeout = '5s'";
 /// How often a lock is tried for.
 const ATTEMPTS: usize = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(500);
+const FORCED: &str = "the disk limit is reached; the cloud has them";
 /// Undelivered rows are counted up to this many: the number is for people.
 const COUNTED: i64 = 10_000;
 
@@ -30,9 +32,24 @@ CROSS JOIN LATERAL (SELECT
 WHERE i.inhparent = to_regclass($1::text) AND b.since IS NOT NULL
     AND b.until <= now() - make_interval(days => $2) ORDER BY b.until";
 
-const UNDELIVERED: &str = "SELECT
-    (SELECT count(*) FROM (SELECT FROM sync_outbox WHERE NOT finished AND event_type LIKE 'telemetry.%'
-        AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) w),
+// Waiting telemetry is in sync_outbox_lane_bulk by device and time. So the devices are walked, and of each only the month is
+// read: a backlog of any size costs a few reads a device.
+const UNDELIVERED: &str = "WITH RECURSIVE lanes AS (
+    (SELECT tenant_id AS tenant, (-priority) AS rank, coalesce(device_id, id) AS device FROM sync_outbox
+        WHERE NOT finished AND priority <= 0
+        ORDER BY tenant_id, (-priority), (coalesce(device_id, id)) LIMIT 1)
+    UNION ALL
+    SELECT n.* FROM lanes l CROSS JOIN LATERAL (
+        SELECT tenant_id, (-priority), coalesce(device_id, id) FROM sync_outbox
+        WHERE NOT finished AND priority <= 0
+            AND (tenant_id, (-priority), (coalesce(device_id, id))) > (l.tenant, l.rank, l.device)
+        ORDER BY tenant_id, (-priority), (coalesce(device_id, id)) LIMIT 1) n)
+SELECT
+    (SELECT count(*) FROM (SELECT FROM lanes l CROSS JOIN LATERAL (SELECT FROM sync_outbox o
+        WHERE NOT o.finished AND o.priority <= 0 AND o.event_type LIKE 'telemetry.%'
+            AND o.tenant_id = l.tenant AND (-o.priority) = l.rank AND coalesce(o.device_id, o.id) = l.device
+            AND coalesce(o.occurred_at, o.created_at) >= $1 AND coalesce(o.occurred_at, o.created_at) < $2
+            AND o.occurred_at IS NOT NULL LIMIT $3) r LIMIT $3) w),
     (SELECT count(*) FROM (SELECT FROM sync_outbox WHERE failed_at IS NOT NULL AND status IN ('dlq', 'failed')
         AND event_type LIKE 'telemetry.%' AND occurred_at >= $1 AND occurred_at < $2 LIMIT $3) d),
     (SELECT count(*) FROM (SELECT FROM telemetry_dirty
@@ -65,7 +82,7 @@ impl Turn<'_> {
         days: u32,
     ) -> Result<(), Error> {
         // Only raw telemetry waits: for the cloud, where there is one, and for its aggregates. These have their events already.
-        let waits = (job == Job::Raw).then_some(self.retention.delivers);
+        let waits = (job == Job::Raw).then_some(self.delivers);
         for partition in self.expired_partitions(table, days).await? {
             let size = (partition.rows, Some(partition.bytes));
             let why = format!("ended more than {days} days ago");
@@ -89,13 +106,62 @@ impl Turn<'_> {
                     self.report.add(job, partition.short, Fate::Held, size, held);
                 }
                 Dropped::InTheWay => {
-                    let held = "others use the table; tried again at the next turn";
+                    let held = "others use the table, or the search took too long; tried again at the next turn";
                     self.report.add(job, partition.short, Fate::Held, size, held);
                 }
             }
             self.rest(began).await;
         }
         Ok(())
+    }
+
+    /// Drops raw months that are over and that the cloud has all of, the oldest first, until the disk is below its limits.
+    pub(super) async fn force_months(&mut self, disk: &mut Disk) -> Result<(), Error> {
+        for partition in self.delivered_months().await? {
+            if disk.over == 0 {
+                break;
+            }
+            if let Dropped::Yes =
+                self.drop_partition("telemetry_raw", &partition, Some(true)).await?
+            {
+                let size = (partition.rows, Some(partition.bytes));
+                self.report.add(Job::Raw, partition.short, Fate::Gone, size, FORCED);
+            }
+            *disk = self.measure(true).await?;
+        }
+        Ok(())
+    }
+
+    /// The same for a look; returns how many bytes would go.
+    pub(super) async fn would_force_months(&mut self, wanted: u64) -> Result<u64, Error> {
+        let mut freed = 0;
+        for partition in self.delivered_months().await? {
+            let told = |line: &Line| line.job == Job::Raw && line.what == partition.short;
+            if freed >= wanted || self.report.lines.iter().any(told) {
+                continue;
+            }
+            freed += partition.bytes;
+            let size = (partition.rows, Some(partition.bytes));
+            self.report.add(Job::Raw, partition.short, Fate::WouldGo, size, FORCED);
+        }
+        Ok(freed)
+    }
+
+    /// Raw months that are over and that nothing needs. Without a cloud nothing was delivered. What was held in this turn is not
+    /// looked at again.
+    async fn delivered_months(&mut self) -> Result<Vec<Partition>, Error> {
+        let mut delivered = Vec::new();
+        for partition in self.expired_partitions("telemetry_raw", 0).await? {
+            let held = |line: &Line| line.what == partition.short && line.fate == Fate::Held;
+            if self.delivers
+                && partition.rows > 0
+                && !self.report.lines.iter().any(held)
+                && needed(&self.client, &partition, true).await?.is_none()
+            {
+                delivered.push(partition);
+            }
+        }
+        Ok(delivered)
     }
 
     async fn expired_partitions(&self, table: &str, days: u32) -> Result<Vec<Partition>, Error> {
@@ -140,6 +206,8 @@ impl Turn<'_> {
                 Err(Error::Database(error)) if error.about() == About::Conflict => {
                     tokio::time::sleep(BETWEEN_ATTEMPTS).await;
                 }
+                // Late writers have waited long enough: the search is not tried again before the next turn.
+                Err(Error::Database(error)) if is_cancelled(&error) => break,
                 outcome => return outcome,
             }
         }
@@ -181,6 +249,11 @@ impl Turn<'_> {
         step("partition.committed")?;
         Ok(Dropped::Yes)
     }
+}
+
+/// Whether a statement took longer than it may.
+fn is_cancelled(error: &pg::Error) -> bool {
+    matches!(error, pg::Error::Postgres(error) if error.code() == Some(&SqlState::QUERY_CANCELED))
 }
 
 /// What a partition is still needed for, in words: readings that have not reached the cloud, if there is one, and aggregates.

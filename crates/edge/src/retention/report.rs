@@ -18,14 +18,23 @@ pub enum Job {
     Acked,
     /// Images.
     Media,
+    /// Event ids of the dedupe cache.
+    Dedupe,
     /// What the disk limit forces.
     Disk,
 }
 
 impl Job {
     /// Every job.
-    pub const ALL: [Job; 6] =
-        [Job::Raw, Job::Aggregates, Job::DeadLetters, Job::Acked, Job::Media, Job::Disk];
+    pub const ALL: [Job; 7] = [
+        Job::Raw,
+        Job::Aggregates,
+        Job::DeadLetters,
+        Job::Acked,
+        Job::Media,
+        Job::Dedupe,
+        Job::Disk,
+    ];
 
     /// The job as it is written.
     pub fn as_str(self) -> &'static str {
@@ -35,6 +44,7 @@ impl Job {
             Job::DeadLetters => "dead_letters",
             Job::Acked => "acked",
             Job::Media => "media",
+            Job::Dedupe => "dedupe",
             Job::Disk => "disk",
         }
     }
@@ -86,6 +96,15 @@ pub struct Line {
     pub why: String,
 }
 
+/// A job that ended early.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+pub struct Failure {
+    /// Whose work it is.
+    pub job: Job,
+    /// What it met.
+    pub why: String,
+}
+
 /// What a turn did.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Report {
@@ -95,11 +114,13 @@ pub struct Report {
     pub disk: Option<Disk>,
     /// Everything that went or stayed.
     pub lines: Vec<Line>,
+    /// Jobs that ended early; the next turn does the rest of them.
+    pub failures: Vec<Failure>,
 }
 
 impl Report {
     pub(super) fn new(dry_run: bool) -> Report {
-        Report { dry_run, disk: None, lines: Vec::new() }
+        Report { dry_run, disk: None, lines: Vec::new(), failures: Vec::new() }
     }
 
     /// Rows of a job with this fate.

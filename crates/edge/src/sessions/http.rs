@@ -52,6 +52,7 @@ fn refused(fault: Fault) -> Refused {
             let message = format!("the session is {status}, and only a created one can be ended");
             Refused::new(StatusCode::CONFLICT, "wrong_state", message)
                 .about(Some("status".to_owned()))
+                .in_state(status.to_string())
         }
         Fault::KeyReused => {
             let message = "this Idempotency-Key was used with another body: take a new one";

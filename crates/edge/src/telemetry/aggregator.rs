@@ -77,6 +77,13 @@ impl Aggregator {
         transaction: &Transaction<'_>,
         window: Window,
     ) -> Result<usize, pg::Error> {
+        if !dirty::is_due(transaction, window, self.options.settle).await? {
+            return Ok(0);
+        }
+        // Before any mark is locked: whoever makes a month waits for ingress, and ingress may wait for our marks.
+        for table in ["telemetry_raw", "telemetry_agg"] {
+            pg::partitions::hold(transaction, table).await?;
+        }
         let claimed = dirty::claim(transaction, window, self.options.settle, BUCKETS).await?;
         if claimed.is_empty() {
             return Ok(0);

@@ -115,6 +115,8 @@ pub(super) enum Format {
     Csv {
         /// Its rows at the most.
         rows: u64,
+        /// Whether known gaps are rows too.
+        gaps: bool,
     },
 }
 
@@ -138,6 +140,7 @@ pub(super) fn points(token: &Token, query: &str, now: Timestamp) -> Result<Point
         "limit",
         "after",
         "format",
+        "gaps",
     ];
     let asked = Parameters::read(query, &known)?;
     let tenant = tenant(token, asked.parse("tenant_id")?)?;
@@ -175,9 +178,19 @@ pub(super) fn points(token: &Token, query: &str, now: Timestamp) -> Result<Point
         Some("csv") if after.is_some() => {
             return Err(Refused::malformed(Some("after"), "CSV has no pages: leave after out"));
         }
-        Some("csv") => Format::Csv { rows: asked.number("limit", MAX_ROWS)?.unwrap_or(MAX_ROWS) },
+        Some("csv") => Format::Csv {
+            rows: asked.number("limit", MAX_ROWS)?.unwrap_or(MAX_ROWS),
+            gaps: match asked.get("gaps") {
+                None | Some("count") => false,
+                Some("rows") => true,
+                Some(_) => return Err(wrong("gaps", "expected count or rows")),
+            },
+        },
         Some(_) => return Err(wrong("format", "expected json or csv")),
     };
+    if asked.get("gaps").is_some() && matches!(format, Format::Json { .. }) {
+        return Err(Refused::malformed(Some("gaps"), "JSON has the gaps: leave gaps out"));
+    }
     let device: Option<DeviceId> = asked.parse("device_id")?;
     let range = Range {
         tenant: tenant.uuid(),

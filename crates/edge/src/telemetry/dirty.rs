@@ -26,6 +26,9 @@ const CLAIM: &str = "SELECT tenant_id, device_id, bucket_start_at FROM telemetry
      WHERE \"window\" = $1 AND due_at <= clock_timestamp() - make_interval(secs => $2)
      ORDER BY due_at LIMIT $3 FOR UPDATE SKIP LOCKED";
 
+const IS_DUE: &str = "SELECT EXISTS (SELECT FROM telemetry_dirty
+     WHERE \"window\" = $1 AND due_at <= clock_timestamp() - make_interval(secs => $2))";
+
 const CLEAR: &str = "DELETE FROM telemetry_dirty t
      USING unnest($2::uuid[], $3::uuid[], $4::timestamptz[]) AS k (tenant_id, device_id, start_at)
      WHERE t.tenant_id = k.tenant_id AND t.device_id = k.device_id AND t.\"window\" = $1
@@ -88,6 +91,17 @@ pub(crate) async fn mark(
         [&window.as_str(), &tenants, &devices, &starts, &seconds(window)];
     transaction.execute(&statement, &values).await?;
     Ok(())
+}
+
+/// Whether a mark is due, whoever holds it.
+pub(super) async fn is_due(
+    transaction: &Transaction<'_>,
+    window: Window,
+    settle: Duration,
+) -> Result<bool, pg::Error> {
+    let statement = transaction.prepare_cached(IS_DUE).await?;
+    let row = transaction.query_one(&statement, &[&window.as_str(), &settle.as_secs_f64()]).await?;
+    Ok(row.get(0))
 }
 
 /// Locks some marks that are due and that nobody else holds.

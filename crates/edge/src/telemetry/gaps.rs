@@ -10,7 +10,9 @@ use super::query::Range;
 /// The most gaps of an answer, the latest declared.
 const MOST: i64 = 1_000;
 
-/// Where the times of what was lost are not known, a gap is shown that was declared after the range began.
+/// Where the times of what was lost are not known, a gap is shown that was declared after the range began. A dead
+/// letter that the edge archived (`expired`) never reached the cloud, and its reading is here: it is left out before the
+/// limit is counted, because there may be very many of them.
 const GAPS: &str = "WITH streams AS (
          SELECT node_id FROM devices WHERE tenant_id = $1 AND device_id = $2
          UNION SELECT node_id FROM nodes WHERE tenant_id = $1 AND device_id = $2)
@@ -18,6 +20,7 @@ const GAPS: &str = "WITH streams AS (
      FROM streams s JOIN ledger_tombstone t ON t.stream = s.node_id
      LEFT JOIN ledger_frontier f ON f.stream = t.stream AND f.epoch = t.epoch
      WHERE t.tenant_id = $1 AND t.reason NOT IN ('quarantined', 'duplicate', 'kept_at_site')
+         AND NOT (t.origin = 'edge' AND t.reason = 'expired')
          AND CASE WHEN t.first_at IS NULL OR t.last_at IS NULL THEN t.recorded_at >= $3
                   ELSE t.last_at >= $3 AND t.first_at < $4 END
      ORDER BY t.recorded_at DESC, t.stream, t.epoch, t.from_seq LIMIT $5";
@@ -30,10 +33,10 @@ pub(super) struct Gap {
     from_seq: i64,
     to_seq: i64,
     /// How many of them are still lost.
-    lost: u64,
-    from: Option<Timestamp>,
-    to: Option<Timestamp>,
-    reason: String,
+    pub(super) lost: u64,
+    pub(super) from: Option<Timestamp>,
+    pub(super) to: Option<Timestamp>,
+    pub(super) reason: String,
     origin: String,
 }
 
@@ -44,12 +47,13 @@ pub(super) async fn gaps(client: &pg::Client, range: &Range) -> Result<Vec<Gap>,
     let rows = client.query(GAPS, &values).await?;
     let gap = |row: &tokio_postgres::Row| {
         let (from_seq, to_seq): (i64, i64) = (row.get(2), row.get(3));
-        let origin: String = row.get(7);
+        let reason: String = row.get(6);
         let (from, to) = (from_seq.unsigned_abs(), to_seq.unsigned_abs());
-        // What a node gave up may have arrived after all; what the edge gave up itself had arrived before.
-        let lost = match origin.as_str() {
-            "node" => still_lost(row.get::<_, Option<Vec<i64>>>(8), from, to),
-            _ => to - from + 1,
+        // Whoever gave it up, a node or the edge, it may have arrived after all. What a restored edge adopted counts as
+        // received, and its readings are in the cloud alone.
+        let lost = match reason.as_str() {
+            "held_by_cloud" => to - from + 1,
+            _ => still_lost(row.get::<_, Option<Vec<i64>>>(8), from, to),
         };
         let times = (row.get::<_, Option<Timestamp>>(4), row.get::<_, Option<Timestamp>>(5));
         let known = times.0.zip(times.1);
@@ -61,8 +65,8 @@ pub(super) async fn gaps(client: &pg::Client, range: &Range) -> Result<Vec<Gap>,
             lost,
             from: known.map(|(first, _)| first),
             to: known.map(|(_, last)| last),
-            reason: row.get(6),
-            origin,
+            reason,
+            origin: row.get(7),
         })
     };
     Ok(rows.iter().filter_map(gap).collect())

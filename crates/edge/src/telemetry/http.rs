@@ -64,11 +64,12 @@ async fn points(
     let client = http.pool().get().await.map_err(unavailable)?;
     let gaps = gaps::gaps(&client, &asked.range).await.map_err(unavailable)?;
     match asked.format {
-        Format::Csv { rows } => {
+        Format::Csv { rows, gaps: shown } => {
             drop(client);
             let kind = HeaderValue::from_static("text/csv; charset=utf-8");
             let headers = [(CONTENT_TYPE, kind), (GAPS, HeaderValue::from(gaps.len()))];
-            let body = csv::body(http.pool().clone(), asked.range, rows);
+            let gaps = shown.then_some(gaps);
+            let body = csv::body(http.pool().clone(), asked.range, rows, gaps);
             Ok((headers, body).into_response())
         }
         Format::Json { limit } => {

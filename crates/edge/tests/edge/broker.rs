@@ -144,12 +144,9 @@ async fn bare_events_are_stored_once_also_those_that_come_while_the_edge_is_away
     edge.stop().await;
 }
 
-#[tokio::test]
-async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
-    let farm = Farm::new("status").await;
-    let sender = enroll(&farm.config, "barn-1", event::id::TenantId::mint()).await;
-    let topic = sender.topic("status");
-    let report = |head: u64, at: &str| Report {
+/// What a node says of itself that was acknowledged its first record.
+fn report(head: u64, at: &str) -> Report {
+    Report {
         head,
         acked: 1,
         oldest: 1,
@@ -160,11 +157,37 @@ async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
         clock: Clock::Set,
         at: at.parse().unwrap(),
         free_bytes: None,
+        oldest_at: None,
         version: "0.1.0".to_owned(),
         written_bytes_per_day: None,
         ignored_acks: Default::default(),
         ignored_commands: Default::default(),
-    };
+    }
+}
+
+#[tokio::test]
+async fn a_node_that_does_not_know_of_a_repair_is_acknowledged_again() {
+    let farm = Farm::new("behind").await;
+    let edge = start(&farm.config).await;
+    ready(&edge).await;
+    let (node, device) = farm.node("barn-1").await;
+    device.publish(&node.topic("live"), node.body(&node.readings([1, 2, 6]), &[])).await;
+    device.acked(2).await;
+    // A repair closes the hole below what the node still holds, and the node samples nothing more.
+    let repaired =
+        "UPDATE ledger_frontier SET lost = '{3,5}', lost_count = 3, acked = 6, updated_at = now()";
+    assert_eq!(farm.site.client().await.execute(repaired, &[]).await.unwrap(), 1);
+    let says = Status::online(node.epoch, report(6, "2026-02-01T10:00:00Z")).to_json();
+    device.retain(&node.topic("status"), says).await;
+    assert_eq!(device.acked(6).await.ranges, []);
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
+    let farm = Farm::new("status").await;
+    let sender = enroll(&farm.config, "barn-1", event::id::TenantId::mint()).await;
+    let topic = sender.topic("status");
     let online = |head, at: &str| Status::online(sender.epoch, report(head, at)).to_json();
     let will = Status::offline(sender.epoch).to_json();
     let last_will = LastWill::new(topic.clone(), will, QoS::AtLeastOnce, true);
@@ -186,6 +209,8 @@ async fn status_is_kept_and_only_the_nodes_own_word_counts_as_life() {
     device.vanish();
     farm.number(&status("offline", 8), 1).await;
     assert_eq!(farm.site.text("SELECT last_rx_at::text FROM nodes").await, heard);
+    // The numbers are those of the report, and so is the time at which they came.
+    assert_eq!(farm.site.text("SELECT status_at::text FROM nodes").await, heard);
     let client = farm.site.client().await;
     let list =
         edge::registry::list(&client, Timestamp::now(), &farm.config.liveness).await.unwrap();

@@ -97,6 +97,28 @@ impl Farm {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_worker_that_starts_removes_what_a_killed_one_left() {
+    let farm = Farm::new("model_left").await;
+    let make = |what: &str| {
+        let name = format!("holdfast-inference-{what}-{}", farm.barn.tenant);
+        let directory = std::env::temp_dir().join(name);
+        std::fs::create_dir_all(directory.join("work")).unwrap();
+        std::fs::write(directory.join("work/image.jpg"), b"an image").unwrap();
+        let lock = std::fs::File::create(directory.join("lock")).unwrap();
+        (directory, lock)
+    };
+    let (left, _) = make("left");
+    let (used, lock) = make("used");
+    lock.try_lock().unwrap();
+    let worker = farm.start(&config(shell("exit 1", Path::new("-"))), "edge-1");
+    assert!(!left.exists(), "what nobody holds is gone");
+    assert!(used.join("work/image.jpg").exists(), "another worker is at this one");
+    worker.stop().await;
+    std::fs::remove_dir_all(used).unwrap();
+    farm.done().await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn images_are_evaluated_and_told_of() {
     let farm = Farm::new("model_good").await;
     let media = farm.image(b"seven b", None).await;

@@ -166,6 +166,7 @@ async fn a_re_imaged_node_starts_anew_beside_its_past() {
     let now = Timestamp::now();
     let nodes = edge::registry::list(&client, now, &site.config.liveness).await.unwrap();
     assert_eq!((nodes[0].epochs, nodes[0].acked, nodes[0].stored), (2, 2, 7));
+    assert_eq!((nodes[0].produced_before, nodes[0].lost_before), (5, 0));
     assert_eq!(nodes[0].epoch, Some(node.epoch.uuid()));
 }
 

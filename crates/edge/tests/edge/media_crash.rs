@@ -6,6 +6,7 @@ use std::time::Duration;
 use api::tokens::{Role, Tenants};
 use edge::{Config, Edge};
 use event::id::TenantId;
+use objects::Address;
 use reqwest::Method;
 use serde_json::Value;
 use testkit::eventually;
@@ -29,16 +30,16 @@ async fn runs_when_another_test_asks() {
     std::future::pending::<()>().await;
 }
 
-struct Killed {
+/// An edge of its own process; dropped, it is killed.
+pub(crate) struct Killed {
     child: Child,
-    address: String,
+    pub(crate) address: String,
 }
 
 impl Killed {
-    async fn start(place: &Place, folder: &std::path::Path) -> Killed {
+    pub(crate) async fn start(place: &Place, store: &Address, folder: &std::path::Path) -> Killed {
         let says = folder.join("address");
         let _ = std::fs::remove_file(&says);
-        let store = place.embedded.as_ref().unwrap().address();
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "media_crash::runs_when_another_test_asks"]);
         for (key, value) in settings(store, &[("MEDIA_MULTIPART_ABOVE", "5MiB")]) {
@@ -109,7 +110,8 @@ async fn killed_at_any_moment_rows_objects_and_events_agree() {
     let mut random = testkit::seed().unwrap();
     let mut stored = Vec::new();
     for round in 0..5 {
-        let killed = Killed::start(&place, folder.path()).await;
+        let store = place.embedded.as_ref().unwrap().address();
+        let killed = Killed::start(&place, store, folder.path()).await;
         let mut cameras = tokio::task::JoinSet::new();
         for _ in 0..3 {
             cameras.spawn(shoot(Camera::with(&killed.address, token.clone(), tenant), round));

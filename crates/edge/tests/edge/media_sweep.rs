@@ -4,6 +4,8 @@ use edge::media::sweep::{self, Report};
 use event::id::TenantId;
 use serde_json::{Value, json};
 use testkit::eventually;
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
 
 use crate::media_world::{Camera, Place, image, put};
 use crate::site::LONG;
@@ -64,6 +66,58 @@ async fn an_expired_upload_that_is_not_as_announced_goes_with_its_object() {
     edge.stop().await;
 }
 
+/// The camera is slow: its address expires while the bytes are on their way.
+#[tokio::test]
+async fn an_upload_that_began_in_time_is_waited_for() {
+    let grace = [("MEDIA_UPLOAD_GRACE", "1h")];
+    for place in [Place::embedded(&grace).await, Place::foreign(&grace).await] {
+        let edge = place.start().await;
+        let camera = Camera::new(&place, &edge).await;
+        let session = camera.session().await;
+        let bytes = image(1_000);
+        let mut wish = camera.announce(&bytes);
+        wish["session_id"] = json!(session);
+        let (status, promised) = camera.post("/media", wish).await;
+        assert_eq!(status, 201, "{promised}");
+        let expired = async |ago: &str| {
+            let query = "UPDATE media_objects SET expires_at = now() - ($1::text)::interval
+                WHERE status = 'pending'";
+            place.site.client().await.execute(query, &[&ago]).await.unwrap();
+        };
+        let mut sending = begin(&promised["upload"]).await;
+        sending.write_all(&bytes[..500]).await.unwrap();
+        expired("59 min").await;
+        let report = swept(&place).await;
+        assert_eq!((report.waiting, report.expired), (1, 0), "{}", place.name);
+        sending.write_all(&bytes[500..]).await.unwrap();
+        let mut answer = vec![0; 12];
+        sending.read_exact(&mut answer).await.unwrap();
+        assert_eq!(answer, b"HTTP/1.1 200", "{}", place.name);
+        let (status, row) = camera.complete(&promised).await;
+        assert_eq!((status.as_u16(), &row["session_id"]), (200, &json!(session)), "{row}");
+
+        camera.place(&bytes).await;
+        expired("61 min").await;
+        assert_eq!(swept(&place).await.expired, 1, "{}", place.name);
+        edge.stop().await;
+    }
+}
+
+/// Sends the head of an upload.
+async fn begin(request: &Value) -> TcpStream {
+    let url: reqwest::Url = request["url"].as_str().unwrap().parse().unwrap();
+    let host = format!("{}:{}", url.host_str().unwrap(), url.port().unwrap());
+    let mut head = format!("PUT {}?{} HTTP/1.1\r\n", url.path(), url.query().unwrap());
+    head += &format!("host: {host}\r\n");
+    for (name, value) in request["headers"].as_object().unwrap() {
+        head += &format!("{name}: {}\r\n", value.as_str().unwrap());
+    }
+    head += "\r\n";
+    let mut stream = TcpStream::connect(host).await.unwrap();
+    stream.write_all(head.as_bytes()).await.unwrap();
+    stream
+}
+
 #[tokio::test]
 async fn an_object_without_a_row_is_adopted_removed_or_counted() {
     for (mode, states, objects) in [("adopt", "stored", 3), ("delete", "", 2), ("report", "", 3)] {
@@ -111,6 +165,23 @@ async fn an_object_without_a_row_is_adopted_removed_or_counted() {
 }
 
 #[tokio::test]
+async fn an_adopted_image_has_a_hash_whatever_its_store_keeps() {
+    for place in [
+        Place::embedded(&[("MEDIA_ORPHAN_GRACE", "0s")]).await,
+        Place::foreign(&[("MEDIA_ORPHAN_GRACE", "0s")]).await,
+    ] {
+        let edge = place.start().await;
+        let camera = Camera::new(&place, &edge).await;
+        camera.upload(&image(1_000)).await;
+        place.site.client().await.execute("DELETE FROM media_objects", &[]).await.unwrap();
+        assert_eq!(place.sweep(false).await.adopted, 1, "{}", place.name);
+        let hash = place.site.text("SELECT encode(sha256, 'hex') FROM media_objects").await;
+        assert_eq!(camera.announce(&image(1_000))["sha256"], hash, "{}", place.name);
+        edge.stop().await;
+    }
+}
+
+#[tokio::test]
 async fn a_young_object_without_a_row_is_left_alone() {
     let place = Place::embedded(&[("MEDIA_ORPHANS", "delete")]).await;
     let edge = place.start().await;
@@ -142,6 +213,7 @@ async fn a_stored_object_that_is_gone_is_an_alarm_and_one_that_is_back_is_stored
         assert_eq!(place.number(alarm).await, 1);
         let (status, said) = camera.complete(&lost).await;
         assert_eq!((status.as_u16(), &said["error"]["code"]), (409, &json!("wrong_state")));
+        assert_eq!(said["error"]["state"], "missing");
         let id = lost["media_id"].as_str().unwrap();
         assert_eq!(camera.get(&format!("/media/{id}/url")).await.0, 409);
         place.bucket.put(key, "image/jpeg", image(1_000).into()).await.unwrap();

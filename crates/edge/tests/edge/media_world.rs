@@ -86,10 +86,12 @@ pub(crate) fn settings(store: &Address, pairs: &[(&str, &str)]) -> Vec<(&'static
         ("MEDIA_S3_ACCESS_KEY", store.access_key.clone()),
         ("MEDIA_S3_SECRET_KEY", store.secret_key.clone()),
         ("MEDIA_SWEEP_EVERY", "7d".to_owned()),
+        ("MEDIA_UPLOAD_GRACE", "0s".to_owned()),
     ]);
     for (key, value) in pairs {
         let known = [
             "MEDIA_PRESIGN_TTL",
+            "MEDIA_UPLOAD_GRACE",
             "MEDIA_ORPHAN_GRACE",
             "MEDIA_ORPHANS",
             "MEDIA_MULTIPART_ABOVE",

@@ -59,6 +59,39 @@ async fn without_a_cloud_age_alone_decides() {
     assert_eq!(site.number(waiting).await, 20, "what waits for a cloud goes on waiting");
 }
 
+/// A replica that does retention alone, or a cron, has no address of the cloud. The database knows that there is one.
+#[tokio::test]
+async fn a_site_that_delivers_is_known_without_its_configuration() {
+    let site = Site::new("retain_knows").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(150)).await;
+    aggregated(&site).await;
+    let mut config = config(site.database.url(), &[("ROLES", "retention")]);
+    config.retention.share = 1.0;
+    let client = site.client().await;
+    for (is, was) in [
+        // A forwarder that has met an outage and nothing else.
+        (
+            "INSERT INTO sync_state (tenant_id, consecutive_failures) VALUES (gen_random_uuid(), 3)",
+            "DELETE FROM sync_state",
+        ),
+        ("INSERT INTO cloud_copying (copies) VALUES (false)", "DELETE FROM cloud_copying"),
+        (
+            "UPDATE sync_outbox SET status = 'acked' WHERE seq = 20",
+            "UPDATE sync_outbox SET status = 'pending' WHERE seq = 20",
+        ),
+    ] {
+        client.execute(is, &[]).await.unwrap();
+        let report = turn(&config, None).await;
+        assert_eq!(report.rows(Job::Raw, Fate::Held), 20, "{is}: {report:?}");
+        let looked = Retention::new(&config, None).look().await.unwrap();
+        assert_eq!(looked.rows(Job::Raw, Fate::Held), 20, "{is}: {looked:?}");
+        client.execute(was, &[]).await.unwrap();
+    }
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Raw, Fate::Gone), 20, "what waits alone is no cloud: {report:?}");
+}
+
 #[tokio::test]
 async fn readings_without_a_month_go_by_their_receipt() {
     let site = Site::new("retain_default").await;
@@ -74,6 +107,75 @@ async fn readings_without_a_month_go_by_their_receipt() {
     assert_eq!(report.rows(Job::Raw, Fate::Gone), 5, "{report:?}");
     assert_eq!(report.rows(Job::Raw, Fate::Held), 4, "{report:?}");
     assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 4);
+}
+
+/// An aggregate of an hour, made some days ago.
+async fn aggregate(site: &Site, at: Timestamp, made: i32) {
+    let text = "INSERT INTO telemetry_agg (id, tenant_id, device_id, \"window\", bucket_start_at, bucket_end_at,
+            metric_type, avg_value, min_value, max_value, count, sum_value, unit, readings, updated_at)
+        VALUES (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), '1h', $1, $1::timestamptz + interval '1 h',
+            'temperature', 1, 1, 1, 1, 1, 'C', 1, now() - make_interval(days => $2))";
+    site.client().await.execute(text, &[&at, &made]).await.unwrap();
+}
+
+#[tokio::test]
+async fn aggregates_go_by_their_month_and_those_without_one_by_their_making() {
+    let site = Site::new("retain_aggregates").await;
+    aggregate(&site, days_ago(400), 400).await;
+    for young in [330, 100, 1] {
+        aggregate(&site, days_ago(young), 400).await;
+    }
+    let config = delivering(&site);
+    let months = "SELECT count(*) FROM pg_inherits WHERE inhparent = 'telemetry_agg'::regclass";
+    let before = site.number(months).await;
+    let in_default = "SELECT count(*) FROM telemetry_agg_default";
+    assert_eq!(site.number(in_default).await, 0, "each has its month");
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Aggregates, Fate::Gone), 1, "{report:?}");
+    let left = (site.number("SELECT count(*) FROM telemetry_agg").await, site.number(months).await);
+    assert_eq!(left, (3, before - 1), "the month went whole");
+
+    // Clocks that were never set, and one that is far ahead.
+    for (at, made) in [("1970-01-01T00:00:00Z", 366), ("2099-01-01T00:00:00Z", 366)] {
+        aggregate(&site, at.parse().unwrap(), made).await;
+    }
+    for (at, made) in [("1970-01-02T00:00:00Z", 364), ("2099-01-02T00:00:00Z", 364)] {
+        aggregate(&site, at.parse().unwrap(), made).await;
+    }
+    assert_eq!(site.number(in_default).await, 4);
+    let looked = Retention::new(&config, None).look().await.unwrap();
+    assert_eq!(looked.rows(Job::Aggregates, Fate::WouldGo), 2, "{looked:?}");
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Aggregates, Fate::Gone), 2, "{report:?}");
+    let young =
+        "SELECT count(*) FROM telemetry_agg_default WHERE updated_at > now() - interval '365 days'";
+    assert_eq!((site.number(in_default).await, site.number(young).await), (2, 2));
+    assert_eq!(site.number("SELECT count(*) FROM telemetry_agg").await, 5);
+}
+
+#[tokio::test]
+async fn a_turn_sweeps_the_dedupe_cache_too() {
+    let site = Site::new("retain_dedupe").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=20, days_ago(1)).await;
+    let old = "UPDATE ingress_dedupe SET first_seen_at = now() - interval '73 hours'
+        WHERE event_id IN (SELECT event_id FROM ingress_dedupe LIMIT 12)";
+    let client = site.client().await;
+    assert_eq!(client.execute(old, &[]).await.unwrap(), 12);
+    let config = delivering(&site);
+    let looked = Retention::new(&config, None).look().await.unwrap();
+    assert_eq!(looked.rows(Job::Dedupe, Fate::WouldGo), 12, "{looked:?}");
+    let left = "SELECT count(*) FROM ingress_dedupe";
+    assert_eq!(site.number(left).await, 20, "a look changes nothing");
+    // A replica of ingress is at it.
+    client.execute("SELECT pg_advisory_lock($1)", &[&0x7377_6570_i64]).await.unwrap();
+    assert_eq!(turn(&config, None).await.lines, []);
+    client.execute("SELECT pg_advisory_unlock($1)", &[&0x7377_6570_i64]).await.unwrap();
+    let report = turn(&config, None).await;
+    assert_eq!(report.rows(Job::Dedupe, Fate::Gone), 12, "{report:?}");
+    assert_eq!(site.number(left).await, 8, "what is young stays");
+    let swept = edge::sweep_dedupe(&site.config.database, site.config.dedupe_ttl).await.unwrap();
+    assert_eq!(swept, Some(0), "the lock of the sweep is free again");
 }
 
 /// Whatever the states and ages: what is active or young stays, what was acked long ago goes, and nothing else does.

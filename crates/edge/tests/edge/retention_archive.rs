@@ -1,14 +1,19 @@
 //! Dead letters and images: what the object store has to do with it, and what a kill leaves.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
 
 use edge::retention::{Error, Fate, Job, Retention};
 use event::id::EventId;
+use objects::Bucket;
 use serde_json::Value;
+use testkit::{EmbeddedStore, Tmpfs};
 use uuid::Uuid;
 
-use crate::retention_ground::{TestStore, days_ago, delivering, fill, set_state, turn};
+use crate::retention_ground::{
+    TestStore, aggregated, away, days_ago, delivering, embedded, fill, keys, set_state, stores,
+    turn,
+};
 use crate::site::Site;
 
 /// A site with ten dead letters whose time is over, five of them given up by an operator.
@@ -23,7 +28,7 @@ async fn with_dead_letters(name: &str) -> Site {
 }
 
 /// Every dead letter is in the outbox, or in the archive and declared; and never twice in an outbox.
-async fn whole(site: &Site, store: &TestStore) {
+async fn whole(site: &Site, store: &Bucket) {
     assert_eq!(
         site.number(
             "SELECT (SELECT count(*) FROM sync_outbox) + (SELECT count(*) FROM outbox_archive)"
@@ -42,7 +47,7 @@ async fn whole(site: &Site, store: &TestStore) {
     let rows = client.query("SELECT id, object_key FROM outbox_archive", &[]).await.unwrap();
     for row in rows {
         let (id, key): (Uuid, String) = (row.get(0), row.get(1));
-        let lines = zstd::decode_all(&store.get(&key)[..]).unwrap();
+        let lines = zstd::decode_all(&store.get(&key, 1 << 20).await.unwrap()[..]).unwrap();
         let lines = String::from_utf8(lines).unwrap();
         let found = lines.lines().map(|line| serde_json::from_str::<Value>(line).unwrap());
         let mut found = found.filter(|line| line["id"] == id.to_string());
@@ -53,15 +58,21 @@ async fn whole(site: &Site, store: &TestStore) {
 
 #[tokio::test]
 async fn dead_letters_are_archived_declared_and_then_gone() {
+    for store in stores().await {
+        archived(&store.bucket).await;
+    }
+}
+
+async fn archived(store: &Bucket) {
     let site = with_dead_letters("retain_dead").await;
-    let store = TestStore::start().await;
     let mut config = delivering(&site);
     config.retention.batch_rows = 4;
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(store)).await;
     assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 10, "{report:?}");
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 20);
-    assert_eq!(store.keys().len(), 3, "four, four, two: {:?}", store.keys());
-    whole(&site, &store).await;
+    let archives = keys(store).await;
+    assert_eq!(archives.len(), 3, "four, four, two: {archives:?}");
+    whole(&site, store).await;
     let ranges =
         "SELECT string_agg(from_seq || '-' || to_seq, ' ' ORDER BY from_seq) FROM ledger_tombstone";
     let ranges = site.text(ranges).await;
@@ -75,23 +86,28 @@ async fn a_store_that_is_away_or_lies_holds_dead_letters() {
     let store = TestStore::start().await;
     let config = delivering(&site);
     store.away(true);
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(&store.bucket)).await;
     assert_eq!(report.rows(Job::DeadLetters, Fate::Held), 10, "{report:?}");
     store.away(false);
     store.corrupts(true);
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(&store.bucket)).await;
     assert_eq!(report.rows(Job::DeadLetters, Fate::Held), 10, "{report:?}");
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 30);
     store.corrupts(false);
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(&store.bucket)).await;
     assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 10, "{report:?}");
-    whole(&site, &store).await;
+    whole(&site, &store.bucket).await;
 }
 
 #[tokio::test]
 async fn a_row_that_is_redriven_meanwhile_stays() {
+    for store in stores().await {
+        redriven(&store.bucket).await;
+    }
+}
+
+async fn redriven(store: &Bucket) {
     let site = Arc::new(with_dead_letters("retain_redriven").await);
-    let store = TestStore::start().await;
     let config = delivering(&site);
     let database = site.config.database.clone();
     let redrive = move |step: &str| {
@@ -108,73 +124,118 @@ async fn a_row_that_is_redriven_meanwhile_stays() {
         }
         true
     };
-    let retention = Retention::new(&config, Some(store.bucket.clone())).watched(Arc::new(redrive));
+    let retention = Retention::new(&config, Some(store.clone())).watched(Arc::new(redrive));
     let report = retention.turn().await.unwrap().unwrap();
     assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 9, "{report:?}");
     assert_eq!(site.text("SELECT status FROM sync_outbox WHERE seq = 12").await, "pending");
-    whole(&site, &store).await;
+    whole(&site, store).await;
 }
+
+/// Every step of a turn that is not above its limits.
+const STEPS: [&str; 15] = [
+    "acked.batch",
+    "aggregates.batch",
+    "archive.checked",
+    "archive.committed",
+    "archive.read",
+    "archive.written",
+    "dedupe.batch",
+    "default.batch",
+    "media.deleted",
+    "media.marked",
+    "media.purged",
+    "partition.committed",
+    "partition.dropped",
+    "partition.locked",
+    "partition.seen",
+];
 
 /// Ends the turn after its nth step, for every n: what is left is whole, and the next turn finishes.
 #[tokio::test]
 async fn a_kill_after_any_step_leaves_nothing_undeclared() {
-    let mut steps = 0;
+    for store in stores().await {
+        killed_anywhere(&store.bucket).await;
+    }
+}
+
+async fn killed_anywhere(store: &Bucket) {
+    let mut met = BTreeSet::new();
     for kill_at in 1.. {
         let site = with_dead_letters("retain_kill").await;
-        let store = TestStore::start().await;
-        image(&site, &store, 100, None).await;
+        with_expired_readings(&site).await;
+        let image = image(&site, store, 100, None).await;
         set_state(&site, "acked", 40, "seq <= 5").await;
         let mut config = delivering(&site);
         (config.retention.batch_rows, config.retention.batch_pages) = (6, 1);
-        let made = Arc::new(AtomicUsize::new(0));
-        let count = Arc::clone(&made);
-        let killed = Retention::new(&config, Some(store.bucket.clone()))
-            .watched(Arc::new(move |_| count.fetch_add(1, Ordering::SeqCst) + 1 < kill_at));
+        let steps = Arc::new(Mutex::new(Vec::new()));
+        let made = Arc::clone(&steps);
+        let killed = Retention::new(&config, Some(store.clone())).watched(Arc::new(move |step| {
+            let mut made = made.lock().unwrap();
+            made.push(step);
+            made.len() < kill_at
+        }));
         let ended = killed.turn().await;
-        whole_but_acked(&site, &store).await;
-        turn(&config, Some(&store)).await;
-        whole_but_acked(&site, &store).await;
-        assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 15);
-        assert_eq!(
-            site.number("SELECT count(*) FROM media_objects WHERE purged_at IS NOT NULL").await,
-            1
-        );
-        assert!(store.keys().iter().all(|key| key.starts_with("archive/")), "{:?}", store.keys());
-        steps = made.load(Ordering::SeqCst);
-        match ended {
-            Err(Error::Ended(_)) => {}
-            Ok(Some(_)) => break,
-            other => panic!("{other:?}"),
+        whole_but_acked(&site, store).await;
+        turn(&config, Some(store)).await;
+        whole_but_acked(&site, store).await;
+        assert_eq!(site.number("SELECT count(*) FROM sync_outbox WHERE seq <= 30").await, 15);
+        assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 31, "of 44");
+        let purged = "SELECT count(*) FROM media_objects WHERE purged_at IS NOT NULL";
+        assert_eq!(site.number(purged).await, 1);
+        assert!(store.head(&format!("tenants/t/images/{image}.jpg")).await.is_err());
+        met.extend(steps.lock().unwrap().iter().copied());
+        if matches!(ended, Ok(Some(_))) {
+            break;
         }
+        assert!(matches!(ended, Err(Error::Ended(_))), "{ended:?}");
     }
-    assert!(steps >= 10, "every step was met: {steps}");
+    assert_eq!(met.into_iter().collect::<Vec<_>>(), STEPS);
 }
 
-async fn whole_but_acked(site: &Site, store: &TestStore) {
+/// Beside the thirty of today: a month whose time is over and that was delivered (31 to 40), and readings of clocks that were
+/// never set, all of them received long ago, of which one is not in the cloud (41 to 44).
+async fn with_expired_readings(site: &Site) {
+    let node = site.enroll("barn-2").await;
+    fill(site, &node, 31..=40, days_ago(150)).await;
+    fill(site, &node, 41..=44, "1970-01-01T00:10:00Z".parse().unwrap()).await;
+    aggregated(site).await;
+    set_state(site, "acked", 1, "seq BETWEEN 31 AND 43").await;
+    let old = "UPDATE telemetry_raw SET ingested_at = now() - interval '91 days' WHERE occurred_at < '1971-01-01';
+        UPDATE ingress_dedupe SET first_seen_at = now() - interval '73 hours';
+        INSERT INTO telemetry_agg (id, tenant_id, device_id, \"window\", bucket_start_at, bucket_end_at, metric_type,
+            avg_value, min_value, max_value, count, sum_value, unit, readings)
+        VALUES (gen_random_uuid(), gen_random_uuid(), gen_random_uuid(), '1h', '1970-01-01', '1970-01-02', 'temperature',
+            1, 1, 1, 1, 1, 'C', 1)";
+    site.client().await.batch_execute(old).await.unwrap();
+}
+
+async fn whole_but_acked(site: &Site, store: &Bucket) {
     let dead = "SELECT (SELECT count(*) FROM sync_outbox WHERE seq BETWEEN 11 AND 20)
         + (SELECT count(*) FROM outbox_archive WHERE seq BETWEEN 11 AND 20)";
     assert_eq!(site.number(dead).await, 10);
+    let unread = "SELECT count(*) FROM sync_outbox o WHERE status = 'pending'
+        AND NOT EXISTS (SELECT FROM telemetry_raw t WHERE t.id = o.id)";
+    assert_eq!(site.number(unread).await, 0, "what is not in the cloud has its reading");
+    let month = "SELECT count(*) FROM telemetry_raw WHERE occurred_at BETWEEN '1971-01-01' AND now() - interval '99 days'";
+    assert!([0, 10].contains(&site.number(month).await), "a month is there or is gone");
     let lying = "SELECT count(*) FROM media_objects WHERE status = 'stored'";
     let promised = site.number(lying).await;
-    let there = store.keys().iter().filter(|key| key.starts_with("tenants/")).count();
+    let there = keys(store).await.iter().filter(|key| key.starts_with("tenants/")).count();
     assert!(promised.unsigned_abs() <= there as u64, "a stored row has its object");
+    let parts = "SELECT count(*) FROM ledger_tombstone WHERE reason <> 'expired'";
+    assert_eq!(site.number(parts).await, 0, "nothing is declared that was not given up");
 }
 
 /// An image that was captured some days ago and that the cloud has copied; returns its id.
-pub(crate) async fn image(
-    site: &Site,
-    store: &TestStore,
-    days: i64,
-    session: Option<Uuid>,
-) -> Uuid {
+pub(crate) async fn image(site: &Site, store: &Bucket, days: i64, session: Option<Uuid>) -> Uuid {
     let id = EventId::mint().uuid();
     let key = format!("tenants/t/images/{id}.jpg");
-    store.put(&key);
+    store.put(&key, "image/jpeg", "an image".into()).await.unwrap();
     let text = "INSERT INTO media_objects (id, tenant_id, farm_id, barn_id, device_id, session_id, bucket, object_key,
             mime_type, size_bytes, captured_at, status, stored_at, cloud_copy, cloud_copied_at)
-        VALUES ($1, $1, $1, $1, $1, $2, 'media', $3, 'image/jpeg', 8, $4, 'stored', now(), 'copied', now())";
+        VALUES ($1, $1, $1, $1, $1, $2, $5, $3, 'image/jpeg', 8, $4, 'stored', now(), 'copied', now())";
     let client = site.client().await;
-    client.execute(text, &[&id, &session, &key, &days_ago(days)]).await.unwrap();
+    client.execute(text, &[&id, &session, &key, &days_ago(days), &store.name()]).await.unwrap();
     id
 }
 
@@ -187,8 +248,19 @@ pub(crate) async fn media_event(site: &Site, media: Uuid, state: &str, days: i32
 
 #[tokio::test]
 async fn images_go_when_they_are_delivered_and_their_session_is_over() {
+    for store in stores().await {
+        delivered_images_go(&store.bucket).await;
+    }
+}
+
+/// The images whose objects are there.
+pub(crate) async fn left(store: &Bucket) -> BTreeSet<Uuid> {
+    let keys = keys(store).await.into_iter().filter(|key| key.starts_with("tenants/"));
+    keys.map(|key| key[key.len() - 40..key.len() - 4].parse().unwrap()).collect()
+}
+
+async fn delivered_images_go(store: &Bucket) {
     let site = Site::new("retain_media").await;
-    let store = TestStore::start().await;
     let client = site.client().await;
     let mut sessions = Vec::new();
     for (status, end, weight, images) in [
@@ -203,40 +275,69 @@ async fn images_go_when_they_are_delivered_and_their_session_is_over() {
         client.execute(text, &[&id, &status, &days_ago(99), &end, &weight, &images]).await.unwrap();
         sessions.push(id);
     }
-    let young = image(&site, &store, 80, None).await;
-    let unsent = image(&site, &store, 100, None).await;
+    let young = image(&site, store, 80, None).await;
+    let unsent = image(&site, store, 100, None).await;
     media_event(&site, unsent, "pending", 0).await;
-    let refused = image(&site, &store, 100, None).await;
+    let refused = image(&site, store, 100, None).await;
     media_event(&site, refused, "dlq", 40).await;
-    let open = image(&site, &store, 100, Some(sessions[0])).await;
-    let mut free = vec![image(&site, &store, 100, None).await];
+    let open = image(&site, store, 100, Some(sessions[0])).await;
+    let mut free = vec![image(&site, store, 100, None).await];
     media_event(&site, free[0], "acked", 1).await;
-    free.push(image(&site, &store, 100, Some(sessions[1])).await);
-    free.push(image(&site, &store, 100, Some(sessions[2])).await);
+    free.push(image(&site, store, 100, Some(sessions[1])).await);
+    free.push(image(&site, store, 100, Some(sessions[2])).await);
 
     let mut config = delivering(&site);
-    let looked = Retention::new(&config, Some(store.bucket.clone())).look().await.unwrap();
+    let looked = Retention::new(&config, Some(store.clone())).look().await.unwrap();
     assert_eq!(looked.rows(Job::Media, Fate::WouldGo), 3, "{looked:?}");
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(store)).await;
     assert_eq!(report.rows(Job::Media, Fate::Gone), 3, "{report:?}");
     assert_eq!(report.rows(Job::Media, Fate::Held), 3, "{report:?}");
-    let has = |id: Uuid| store.keys().iter().any(|key| key.contains(&id.to_string()));
-    assert!(free.iter().all(|id| !has(*id)));
-    assert!([young, unsent, refused, open].into_iter().all(has));
+    assert_eq!(left(store).await, BTreeSet::from([young, unsent, refused, open]));
     let declared = "SELECT count(*) FROM media_objects WHERE status = 'deleted' AND deleted_at IS NOT NULL AND purged_at IS NOT NULL";
     assert_eq!(site.number(declared).await, 3);
     // Its event is in the archive now, which does not make it delivered.
     assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 1);
     config.retention.media_of_open_sessions = true;
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(store)).await;
     assert_eq!(report.rows(Job::Media, Fate::Gone), 1, "{report:?}");
-    assert!(!has(open) && has(unsent) && has(refused));
+    assert_eq!(left(store).await, BTreeSet::from([young, unsent, refused]));
 
-    store.away(true);
     set_state(&site, "acked", 0, "event_type = 'media.stored'").await;
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(&away(store))).await;
     assert!(report.rows(Job::Media, Fate::Held) >= 1, "{report:?}");
-    store.away(false);
-    turn(&config, Some(&store)).await;
-    assert!(!has(unsent), "a store that is back is asked again");
+    assert_eq!(left(store).await.len(), 3);
+    turn(&config, Some(store)).await;
+    let kept = BTreeSet::from([young, refused]);
+    assert_eq!(left(store).await, kept, "a store that is back is asked again");
+}
+
+/// A store that has no room for the archive keeps the dead letters where they are.
+#[tokio::test]
+async fn a_store_that_is_full_holds_dead_letters_and_loses_none() {
+    let Some(small) = Tmpfs::mount_or_say(2_048) else { return };
+    let store = embedded(EmbeddedStore::over(&small.path().join("store")).await.unwrap());
+    let store = &store.bucket;
+    let site = with_dead_letters("retain_full").await;
+    let config = delivering(&site);
+    let (mut bytes, mut number) = (512 << 10, 0);
+    while bytes > 0 {
+        number += 1;
+        match store.put(&format!("other/{number}"), "image/jpeg", vec![7; bytes].into()).await {
+            Ok(()) => {}
+            Err(objects::Error::Full) => bytes /= 2,
+            Err(error) => panic!("{error}"),
+        }
+    }
+    for _ in 0..2 {
+        let report = turn(&config, Some(store)).await;
+        assert_eq!(report.rows(Job::DeadLetters, Fate::Held), 10, "{report:?}");
+        assert!(report.lines.iter().any(|line| line.why.contains("full")), "{report:?}");
+        assert_eq!(site.number("SELECT count(*) FROM outbox_archive").await, 0);
+        assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 30);
+        whole(&site, store).await;
+    }
+    store.delete("other/1").await.unwrap();
+    let report = turn(&config, Some(store)).await;
+    assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 10, "{report:?}");
+    whole(&site, store).await;
 }

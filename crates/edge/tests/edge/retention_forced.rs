@@ -4,12 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use edge::retention::{Error, Fate, Job, Retention};
+use testkit::Tmpfs;
 
 use crate::retention_ground::{days_ago, delivering, event, fill, set_state, turn};
-use crate::site::Site;
+use crate::site::{Site, config};
 
 const DATABASE: &str = "SELECT pg_database_size(current_database())";
 const LEFT: &str = "SELECT count(*) FROM sync_outbox WHERE seq IS NOT NULL";
+
+/// What the rows take that a drop removes: events and their readings, with their indexes.
+const TAKEN: &str =
+    "SELECT (pg_total_relation_size('sync_outbox') + (SELECT sum(pg_total_relation_size(inhrelid))
+    FROM pg_inherits WHERE inhparent = 'telemetry_raw'::regclass))::int8";
 
 /// Produced = stored + declared lost, in the frontier, in the tombstones, in the blocks and in the tables.
 async fn conserved(site: &Site, produced: i64) -> i64 {
@@ -44,10 +50,13 @@ async fn undelivered_telemetry_goes_oldest_first_and_no_more_than_it_must() {
     assert_eq!(turn(&config, None).await.lines, [], "below the limit nothing goes");
     config.retention.max_database_bytes = Some(size - (4 << 20));
     config.retention.batch_rows = 250;
+    let taken = site.number(TAKEN).await;
     let report = turn(&config, None).await;
     let lost = conserved(&site, 12_000).await;
     assert_eq!(report.rows(Job::Disk, Fate::Dropped), lost.unsigned_abs(), "{report:?}");
     assert!((500..11_000).contains(&lost), "some, not all: {lost}; {report:?}");
+    let must = (4 << 20) * 12_000 / taken;
+    assert!((must * 3 / 4..must * 5 / 4).contains(&lost), "{lost} of {must}; {report:?}");
     assert_eq!(report.disk.unwrap().over, 0, "{report:?}");
     let readings = site.number("SELECT count(*) FROM telemetry_raw").await;
     assert_eq!(readings, 12_000 - lost, "a reading goes with its event");
@@ -64,6 +73,86 @@ async fn undelivered_telemetry_goes_oldest_first_and_no_more_than_it_must() {
     assert_eq!(site.number(recovered).await, 50);
     let sums = "SELECT sum(stored_count + lost_count)::int8 FROM ledger_frontier";
     assert_eq!(site.number(sums).await, 12_000);
+}
+
+/// The excess is a small part of the table: a few turns take it and no more, and take again what comes on top of it.
+#[tokio::test]
+async fn a_small_excess_costs_few_rows_however_large_the_table_and_however_many_turns() {
+    let site = Site::new("forced_little").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=12_000, days_ago(3)).await;
+    let mut config = delivering(&site);
+    let excess = 1 << 20;
+    let limit = site.number(DATABASE).await - excess;
+    config.retention.max_database_bytes = Some(limit.unsigned_abs());
+    // Statistics and what else a turn notes are no rows that could be given up.
+    let others = async || site.number(DATABASE).await - site.number(TAKEN).await;
+    let (row, before) = (site.number(TAKEN).await / 12_000, others().await);
+    for added in [0, 600, 1_200] {
+        for _ in 0..3 {
+            turn(&config, None).await;
+        }
+        let lost = conserved(&site, 12_000 + added).await;
+        let must = (excess + others().await - before) / row + added;
+        assert!((must * 7 / 8..must * 9 / 8 + 200).contains(&lost), "{added}: {lost} of {must}");
+        let next = 12_000 + added.unsigned_abs() + 1;
+        fill(&site, &node, next..next + 600, days_ago(3)).await;
+    }
+}
+
+/// The file system that is watched: what is missing there is given up, what that has freed counts, and what comes back ends it.
+#[tokio::test]
+async fn a_disk_that_fills_up_is_a_limit_too() {
+    let Some(small) = Tmpfs::mount_or_say(24 << 10) else { return };
+    let site = Site::new("forced_disk").await;
+    let node = site.enroll("barn-1").await;
+    fill(&site, &node, 1..=6_000, days_ago(3)).await;
+    let path = small.path().to_str().unwrap();
+    let pairs = [
+        ("SYNC_CLOUD_URL", "http://127.0.0.1:1"),
+        ("SYNC_TOKEN", "t"),
+        ("RETENTION_MIN_FREE_BYTES", "16MiB"),
+        ("RETENTION_DISK_PATH", path),
+    ];
+    let mut config = config(site.database.url(), &pairs);
+    config.retention.share = 1.0;
+    let retention = Retention::new(&config, None);
+    let report = turn(&config, None).await;
+    assert_eq!(report.lines, [], "{report:?}");
+    let free = report.disk.unwrap().free.unwrap();
+    assert!((20 << 20..=24 << 20).contains(&free), "{free}");
+    assert!(!retention.is_over().await.unwrap());
+    // This look trusts the statistics; the server's own may be of a moment when the rows were not committed.
+    let client = site.client().await;
+    client.batch_execute("ANALYZE sync_outbox; ANALYZE telemetry_raw").await.unwrap();
+
+    // Somebody else fills it, up to 1 MiB too much.
+    let other = small.path().join("other");
+    std::fs::write(&other, vec![7; usize::try_from(free).unwrap() - (15 << 20)]).unwrap();
+    assert!(retention.is_over().await.unwrap());
+    let looked = retention.look().await.unwrap();
+    assert_eq!(looked.disk.unwrap().over, 1 << 20, "{looked:?}");
+    assert!(looked.rows(Job::Disk, Fate::WouldDrop) > 0, "{looked:?}");
+    let row = site.number(TAKEN).await / 6_000;
+    let report = turn(&config, None).await;
+    let (lost, must) = (conserved(&site, 6_000).await, (1 << 20) / row);
+    assert!((must * 3 / 4..must * 5 / 4 + 200).contains(&lost), "{lost} of {must}: {report:?}");
+    assert_eq!(report.disk.unwrap().over, 0, "{report:?}");
+    assert_eq!(turn(&config, None).await.lines, [], "what is free inside counts");
+    std::fs::remove_file(&other).unwrap();
+    let report = turn(&config, None).await;
+    assert_eq!((report.disk.unwrap().over, &report.lines[..]), (0, &[][..]));
+    assert_eq!(conserved(&site, 6_000).await, lost);
+
+    drop(small);
+    let ended = loop {
+        match retention.turn().await {
+            // The lock of the turn before goes with its connection.
+            Ok(None) => {}
+            ended => break ended,
+        }
+    };
+    assert!(matches!(ended, Err(Error::Disk(_))), "a disk that is gone is said: {ended:?}");
 }
 
 #[tokio::test]

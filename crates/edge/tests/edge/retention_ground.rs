@@ -14,6 +14,7 @@ use event::id::EventId;
 use jiff::{SignedDuration, Timestamp};
 use objects::{Address, Bucket, Style};
 use serde_json::json;
+use testkit::EmbeddedStore;
 
 use crate::site::{Sender, Site, config};
 
@@ -25,9 +26,14 @@ pub(crate) fn delivering(site: &Site) -> Config {
     config
 }
 
-pub(crate) async fn turn(config: &Config, store: Option<&TestStore>) -> Report {
-    let bucket = store.map(|store| store.bucket.clone());
-    Retention::new(config, bucket).turn().await.unwrap().unwrap()
+pub(crate) async fn turn(config: &Config, store: Option<&Bucket>) -> Report {
+    let retention = Retention::new(config, store.cloned());
+    // The lock of the turn before goes with its connection, which the server closes in its own time.
+    let mut report = None;
+    while report.is_none() {
+        report = retention.turn().await.unwrap();
+    }
+    report.unwrap()
 }
 
 pub(crate) fn days_ago(days: i64) -> Timestamp {
@@ -87,14 +93,55 @@ pub(crate) async fn set_state(site: &Site, state: &str, days: i32, which: &str) 
     site.client().await.execute(&text, &[&state, &days]).await.unwrap()
 }
 
+/// An object store of the kinds that sites have.
+pub(crate) struct Store {
+    pub(crate) bucket: Bucket,
+    _embedded: Option<EmbeddedStore>,
+}
+
+/// The embedded store, and one that is not ours.
+pub(crate) async fn stores() -> [Store; 2] {
+    let foreign = testkit::foreign_bucket().await.unwrap();
+    let foreign = Store { bucket: Bucket::new(&foreign).unwrap(), _embedded: None };
+    [embedded(EmbeddedStore::start().await.unwrap()), foreign]
+}
+
+/// The embedded store with its bucket.
+pub(crate) fn embedded(store: EmbeddedStore) -> Store {
+    Store { bucket: Bucket::new(store.address()).unwrap(), _embedded: Some(store) }
+}
+
+/// The names of all objects.
+pub(crate) async fn keys(bucket: &Bucket) -> Vec<String> {
+    let page = bucket.list("", None, 1_000).await.unwrap();
+    page.objects.into_iter().map(|object| object.key).collect()
+}
+
+/// A bucket of this name in a store that nobody serves.
+pub(crate) fn away(bucket: &Bucket) -> Bucket {
+    Bucket::new(&address("http://127.0.0.1:1", bucket.name())).unwrap()
+}
+
+fn address(url: &str, bucket: &str) -> Address {
+    Address {
+        url: url.parse().unwrap(),
+        bucket: bucket.to_owned(),
+        region: "us-east-1".to_owned(),
+        access_key: "access".to_owned(),
+        secret_key: "canary".to_owned(),
+        style: Style::Path,
+    }
+}
+
 #[derive(Default)]
 struct Kept {
     objects: Mutex<BTreeMap<String, Bytes>>,
     away: Mutex<bool>,
     corrupts: Mutex<bool>,
+    locked: Mutex<Vec<String>>,
 }
 
-/// An object store that keeps everything in memory, and misbehaves when told.
+/// An object store that misbehaves when told, as no real one can be made to. It keeps everything in memory.
 pub(crate) struct TestStore {
     pub(crate) bucket: Bucket,
     kept: Arc<Kept>,
@@ -108,32 +155,24 @@ impl TestStore {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        let address = Address {
-            url: url.parse().unwrap(),
-            bucket: "media".to_owned(),
-            region: "us-east-1".to_owned(),
-            access_key: "access".to_owned(),
-            secret_key: "canary".to_owned(),
-            style: Style::Path,
-        };
-        TestStore { bucket: Bucket::new(&address).unwrap(), kept }
+        TestStore { bucket: Bucket::new(&address(&url, "media")).unwrap(), kept }
     }
 
     pub(crate) fn keys(&self) -> Vec<String> {
         self.kept.objects.lock().unwrap().keys().cloned().collect()
     }
 
-    pub(crate) fn put(&self, key: &str) {
-        let body = Bytes::from_static(b"an image");
-        self.kept.objects.lock().unwrap().insert(key.to_owned(), body);
-    }
-
-    pub(crate) fn get(&self, key: &str) -> Bytes {
-        self.kept.objects.lock().unwrap()[key].clone()
-    }
-
     pub(crate) fn away(&self, away: bool) {
         *self.kept.away.lock().unwrap() = away;
+    }
+
+    /// Refuses to delete this object too, as a store with object locks does; with no name it deletes all again.
+    pub(crate) fn keep(&self, key: &str) {
+        let mut locked = self.kept.locked.lock().unwrap();
+        locked.push(key.to_owned());
+        if key.is_empty() {
+            locked.clear();
+        }
     }
 
     /// Gives back something else than it was given.
@@ -166,6 +205,9 @@ async fn serve(
             Some(body) => body.clone().into_response(),
             None => StatusCode::NOT_FOUND.into_response(),
         },
+        Method::DELETE if kept.locked.lock().unwrap().contains(&key) => {
+            StatusCode::FORBIDDEN.into_response()
+        }
         Method::DELETE => {
             objects.remove(&key);
             StatusCode::NO_CONTENT.into_response()

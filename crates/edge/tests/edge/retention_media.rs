@@ -1,5 +1,6 @@
 //! Images and their copies in the cloud: the only one is never removed by age, and by the limit only when it is declared.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -7,11 +8,12 @@ use api::tokens::Tenants;
 use edge::config::UntilCopied;
 use edge::retention::{Error, Fate, Job, Retention};
 use event::id::MediaId;
+use objects::Bucket;
 use testkit::{EmbeddedStore, eventually};
 use uuid::Uuid;
 
-use crate::retention_archive::{image, media_event};
-use crate::retention_ground::{TestStore, delivering, turn};
+use crate::retention_archive::{image, left, media_event};
+use crate::retention_ground::{TestStore, delivering, stores, turn};
 use crate::site::{LONG, Site};
 use crate::sync_cloud::{Say, TestCloud, forward, sync_config};
 use crate::sync_real::RealCloud;
@@ -31,62 +33,71 @@ async fn cloud_says(site: &Site, copies: bool) {
 
 #[tokio::test]
 async fn an_image_stays_until_the_cloud_has_a_copy() {
+    for store in stores().await {
+        stays_until_copied(&store.bucket).await;
+    }
+}
+
+async fn stays_until_copied(store: &Bucket) {
     let site = Site::new("retain_copies").await;
-    let store = TestStore::start().await;
     let mut config = delivering(&site);
     let mut ids = Vec::new();
     for _ in 0..4 {
-        ids.push(image(&site, &store, 100, None).await);
+        ids.push(image(&site, store, 100, None).await);
         media_event(&site, *ids.last().unwrap(), "acked", 1).await;
     }
     uncopied(&site, &ids[1..2], None).await;
     uncopied(&site, &ids[2..3], Some("pending")).await;
     uncopied(&site, &ids[3..], Some("failed")).await;
     // A cloud that has said nothing may be one that copies.
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(store)).await;
     assert_eq!(report.rows(Job::Media, Fate::Gone), 1, "{report:?}");
     let why = |text: &str| report.lines.iter().any(|line| line.why.contains(text));
     assert!(why("no copy of them yet") && why("media copies list"), "{report:?}");
-    assert_eq!(store.keys().len(), 3);
+    assert_eq!(left(store).await.len(), 3);
     cloud_says(&site, true).await;
-    assert_eq!(turn(&config, Some(&store)).await.rows(Job::Media, Fate::Held), 3);
+    assert_eq!(turn(&config, Some(store)).await.rows(Job::Media, Fate::Held), 3);
     // A site that does not wait, and a cloud that makes no copies.
     config.retention.media_until_copied = UntilCopied::Never;
-    let looked = Retention::new(&config, Some(store.bucket.clone())).look().await.unwrap();
+    let looked = Retention::new(&config, Some(store.clone())).look().await.unwrap();
     assert_eq!(looked.rows(Job::Media, Fate::WouldGo), 3);
     cloud_says(&site, false).await;
     config.retention.media_until_copied = UntilCopied::Always;
-    assert_eq!(turn(&config, Some(&store)).await.rows(Job::Media, Fate::Held), 3);
+    assert_eq!(turn(&config, Some(store)).await.rows(Job::Media, Fate::Held), 3);
     config.retention.media_until_copied = UntilCopied::Auto;
-    assert_eq!(turn(&config, Some(&store)).await.rows(Job::Media, Fate::Gone), 3);
-    assert!(store.keys().is_empty());
+    assert_eq!(turn(&config, Some(store)).await.rows(Job::Media, Fate::Gone), 3);
+    assert!(left(store).await.is_empty());
     let declared = "SELECT count(*) FROM media_objects WHERE drop_reason IS NOT NULL";
     assert_eq!(site.number(declared).await, 0, "none was dropped");
 }
 
 #[tokio::test]
 async fn the_limit_takes_copied_images_first_and_declares_each_of_the_others() {
+    for store in stores().await {
+        copied_go_first(&store.bucket).await;
+    }
+}
+
+async fn copied_go_first(store: &Bucket) {
     let site = Site::new("forced_media").await;
-    let store = TestStore::start().await;
     let mut config = delivering(&site);
     cloud_says(&site, true).await;
     // 8 bytes each: the oldest two are only here, the next two in the cloud, the youngest only here.
     let mut ids = Vec::new();
     for days in [60, 50, 40, 30, 20] {
-        ids.push(image(&site, &store, days, None).await);
+        ids.push(image(&site, store, days, None).await);
     }
     uncopied(&site, &[ids[0], ids[1], ids[4]], Some("pending")).await;
     config.retention.max_media_bytes = Some(40);
-    assert_eq!(turn(&config, Some(&store)).await.lines, [], "at the limit nothing goes");
+    assert_eq!(turn(&config, Some(store)).await.lines, [], "at the limit nothing goes");
     config.retention.max_media_bytes = Some(30);
-    let looked = Retention::new(&config, Some(store.bucket.clone())).look().await.unwrap();
+    let looked = Retention::new(&config, Some(store.clone())).look().await.unwrap();
     assert_eq!(looked.rows(Job::Media, Fate::WouldGo), 2, "{looked:?}");
     assert_eq!(looked.rows(Job::Disk, Fate::WouldDrop), 0, "{looked:?}");
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(store)).await;
     assert_eq!(report.rows(Job::Media, Fate::Gone), 2, "{report:?}");
     assert_eq!(report.rows(Job::Disk, Fate::Dropped), 0, "{report:?}");
-    let has = |id: Uuid| store.keys().iter().any(|key| key.contains(&id.to_string()));
-    assert!(!has(ids[2]) && !has(ids[3]) && has(ids[0]) && has(ids[1]) && has(ids[4]));
+    assert_eq!(left(store).await, BTreeSet::from([ids[0], ids[1], ids[4]]));
     let alarms = "SELECT count(*) FROM sync_outbox WHERE event_type = 'alarm.media.dropped'";
     assert_eq!(site.number(alarms).await, 0, "the cloud has what went");
 
@@ -94,19 +105,18 @@ async fn the_limit_takes_copied_images_first_and_declares_each_of_the_others() {
     config.retention.max_media_bytes = Some(10);
     let killed = Arc::new(AtomicBool::new(false));
     let seen = Arc::clone(&killed);
-    let watched =
-        Retention::new(&config, Some(store.bucket.clone())).watched(Arc::new(move |step| {
-            let ends = step == "forced.media.written";
-            seen.fetch_or(ends, Ordering::SeqCst);
-            !ends
-        }));
+    let watched = Retention::new(&config, Some(store.clone())).watched(Arc::new(move |step| {
+        let ends = step == "forced.media.written";
+        seen.fetch_or(ends, Ordering::SeqCst);
+        !ends
+    }));
     assert!(matches!(watched.turn().await, Err(Error::Ended(_))));
     assert!(killed.load(Ordering::SeqCst));
-    assert_eq!((site.number(alarms).await, store.keys().len()), (0, 3));
+    assert_eq!((site.number(alarms).await, left(store).await.len()), (0, 3));
 
-    let report = turn(&config, Some(&store)).await;
+    let report = turn(&config, Some(store)).await;
     assert_eq!(report.rows(Job::Disk, Fate::Dropped), 2, "{report:?}");
-    assert!(!has(ids[0]) && !has(ids[1]) && has(ids[4]), "the oldest go first");
+    assert_eq!(left(store).await, BTreeSet::from([ids[4]]), "the oldest go first");
     assert_eq!(report.disk.unwrap().media_over, 0);
     let declared = "SELECT count(*) FROM sync_outbox o JOIN media_objects m
             ON m.id = (o.payload_json->>'media_id')::uuid
@@ -116,7 +126,7 @@ async fn the_limit_takes_copied_images_first_and_declares_each_of_the_others() {
     assert_eq!(site.number(declared).await, 2, "each is declared");
     let logged = "SELECT sum(rows)::int8 FROM retention_log WHERE class = 'media'";
     assert_eq!(site.number(logged).await, 2);
-    assert_eq!(turn(&config, Some(&store)).await.lines, [], "and once");
+    assert_eq!(turn(&config, Some(store)).await.lines, [], "and once");
 }
 
 #[tokio::test]
@@ -178,7 +188,7 @@ async fn the_site_hears_from_the_real_cloud_which_images_it_has() {
 async fn a_cloud_that_does_not_answer_for_images_leaves_them_as_they_are() {
     let site = Site::new("copies_unheard").await;
     let store = TestStore::start().await;
-    let id = image(&site, &store, 1, None).await;
+    let id = image(&site, &store.bucket, 1, None).await;
     uncopied(&site, &[id], None).await;
     // This one knows batches only.
     let cloud = TestCloud::start(|_| Say::Store).await;
@@ -191,4 +201,84 @@ async fn a_cloud_that_does_not_answer_for_images_leaves_them_as_they_are() {
         "SELECT count(*) FROM media_objects WHERE cloud_copy IS NULL AND cloud_asked_at IS NULL";
     assert_eq!(site.number(untouched).await, 1);
     assert_eq!(site.number("SELECT count(*) FROM cloud_copying").await, 0);
+}
+
+/// The event that tells of an image is dropped: that does not make the image delivered, and it is told of again.
+#[tokio::test]
+async fn an_image_whose_event_was_dropped_stays_until_it_is_told_of_again() {
+    for store in stores().await {
+        stays_until_told(&store.bucket).await;
+    }
+}
+
+async fn stays_until_told(store: &Bucket) {
+    let site = Site::new("retain_untold").await;
+    let (kept, given_up) =
+        (image(&site, store, 100, None).await, image(&site, store, 120, None).await);
+    uncopied(&site, &[kept, given_up], None).await;
+    for id in [kept, given_up] {
+        media_event(&site, id, "pending", 0).await;
+    }
+    let mut config = delivering(&site);
+    config.retention.media_until_copied = UntilCopied::Never;
+    config.retention.max_database_bytes = Some(1);
+    let told = "SELECT count(*) FROM sync_outbox WHERE event_type = 'media.stored'";
+    for _ in 0..3 {
+        let report = turn(&config, Some(store)).await;
+        assert_eq!(report.rows(Job::Media, Fate::Gone), 0, "{report:?}");
+        assert_eq!((site.number(told).await, left(store).await.len()), (0, 2), "{report:?}");
+    }
+    let untold = "SELECT count(*) FROM media_objects WHERE untold_at IS NOT NULL";
+    assert_eq!(site.number(untold).await, 2);
+
+    // The limit of images takes one of them: it was only here, and is declared.
+    config.retention.max_media_bytes = Some(8);
+    turn(&config, Some(store)).await;
+    let declared = "SELECT count(*) FROM sync_outbox WHERE event_type = 'alarm.media.dropped'
+        AND payload_json->>'media_id' = $1";
+    let client = site.client().await;
+    let alarms = client.query_one(declared, &[&given_up.to_string()]).await.unwrap();
+    assert_eq!((alarms.get::<_, i64>(0), left(store).await.len()), (1, 1));
+
+    // With room again, the other is told of, and waits for that.
+    config.retention.max_database_bytes = Some(1 << 40);
+    for _ in 0..2 {
+        let report = turn(&config, Some(store)).await;
+        assert_eq!(report.rows(Job::Media, Fate::Held), 1, "{report:?}");
+    }
+    let of = "SELECT payload_json->>'media_id' FROM sync_outbox WHERE event_type = 'media.stored'";
+    assert_eq!((site.number(told).await, site.text(of).await), (1, kept.to_string()));
+    assert_eq!(left(store).await.len(), 1);
+    let acked = "UPDATE sync_outbox SET status = 'acked' WHERE event_type = 'media.stored'";
+    assert_eq!(client.execute(acked, &[]).await.unwrap(), 1);
+    turn(&config, Some(store)).await;
+    assert!(left(store).await.is_empty(), "delivered, and its time is over");
+}
+
+/// One object that the store does not delete keeps none of the others.
+#[tokio::test]
+async fn an_object_that_cannot_be_deleted_is_counted_and_the_others_go() {
+    let site = Site::new("retain_refused").await;
+    let store = TestStore::start().await;
+    let mut ids = Vec::new();
+    for days in 0..7 {
+        ids.push(image(&site, &store.bucket, 120 - days, None).await);
+    }
+    for id in &ids[..2] {
+        store.keep(&format!("tenants/t/images/{id}.jpg"));
+    }
+    let mut config = delivering(&site);
+    config.retention.batch_rows = 2;
+    for turns in 0..2 {
+        let report = turn(&config, Some(&store.bucket)).await;
+        assert_eq!(report.rows(Job::Media, Fate::Held), 2, "{turns}: {report:?}");
+        assert_eq!(store.keys().len(), 2, "{turns}: {report:?}");
+    }
+    let purged =
+        "SELECT count(*) FROM media_objects WHERE status = 'deleted' AND purged_at IS NOT NULL";
+    assert_eq!(site.number(purged).await, 5);
+    store.keep("");
+    let report = turn(&config, Some(&store.bucket)).await;
+    assert_eq!((report.rows(Job::Media, Fate::Held), store.keys().len()), (0, 0), "{report:?}");
+    assert_eq!(site.number(purged).await, 7);
 }

@@ -95,7 +95,7 @@ async fn every_documented_column_and_index_is_there() {
 async fn the_page_names_every_table_column_and_reason() {
     let site = Site::new("schema_page").await;
     let client = site.client().await;
-    for table in TABLES.into_iter().chain(["outbox_archive", "retention_log"]) {
+    for table in TABLES.into_iter().chain(["outbox_archive", "retention_log", "retention_fill"]) {
         assert!(PAGE.contains(&format!("`{table}`")), "{table}");
         let query = "SELECT column_name::text FROM information_schema.columns
             WHERE table_schema = 'public' AND table_name = $1::text";

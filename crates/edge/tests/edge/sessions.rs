@@ -82,6 +82,7 @@ async fn an_ended_session_does_not_change_any_more() {
         ];
         for answer in &others {
             assert_eq!(refusal(answer), (409, "wrong_state", Some("status")), "{state}");
+            assert_eq!(answer.1["error"]["state"], state);
             let message = answer.1["error"]["message"].as_str().unwrap();
             assert!(message.contains(state), "{message}");
         }

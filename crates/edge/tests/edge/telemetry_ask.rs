@@ -10,6 +10,7 @@ use reqwest::Response;
 use serde_json::{Value, json};
 use testkit::eventually;
 
+use crate::retention_ground::{TestStore, days_ago, delivering, fill, set_state, turn};
 use crate::site::{LONG, Site, config, http, start};
 use crate::telemetry::{aggregator, at, measured, numbered, reading};
 
@@ -197,12 +198,67 @@ async fn known_gaps_are_marked_until_what_was_lost_arrives() {
     assert_eq!(before.len(), 1, "only the one whose time is not known");
     let csv = anna.send(&asked(device, &format!("{DAY}&format=csv"))).await;
     assert_eq!(csv.headers()["x-holdfast-gaps"], "2");
+    let rows = format!("{DAY}&format=csv&gaps=rows&resolution=raw");
+    let rows = anna.send(&asked(device, &rows)).await.text().await.unwrap();
+    let lines: Vec<&str> = rows.split_terminator("\r\n").collect();
+    let raw = "occurred_at,metric_type,metric_value,unit,quality,event_id";
+    assert_eq!(lines[0], format!("{raw},gap,gap_until,gap_lost"));
+    assert_eq!(lines.len(), 1 + 2 + 2, "{rows}");
+    assert!(lines[1].starts_with("2026-02-01T10:00:01Z,temperature,1,C,GOOD,"), "{rows}");
+    assert!(lines[1].ends_with(",,,"), "{rows}");
+    let first = "2026-02-01T12:00:00Z,temperature,,,,,drop_oldest,2026-02-01T12:10:00Z,8";
+    assert_eq!(lines[3..], [first, ",temperature,,,,,corrupt,,1"]);
+    assert!(lines.iter().all(|line| line.matches(',').count() == 8), "{rows}");
+    let (status, said) = anna.get(&asked(device, &format!("{DAY}&gaps=rows"))).await;
+    assert_eq!((status, &said["error"]["field"]), (400, &json!("gaps")), "{said}");
 
     site.ingest(&[node.batch(&[(4, event(3)), (5, event(4))], &[])]).await;
     assert_eq!(shown(DAY).await[0]["lost"], 6);
     let rest: Vec<_> = (2..=9u64).map(|seq| (seq, event(10 + seq.cast_signed()))).collect();
     site.ingest(&[node.batch(&rest, &[])]).await;
     assert_eq!(shown(DAY).await.len(), 1, "what arrived after all is no gap");
+    edge.stop().await;
+}
+
+#[tokio::test]
+async fn a_gap_is_shown_exactly_while_a_reading_is_not_here() {
+    let site = Site::new("ask_gone").await;
+    let edge = quiet(&site).await;
+    let node = site.enroll("barn-1").await;
+    let device = node.enrolled.device_id;
+    let anna = Asker::new(&site, &edge, Role::Viewer, Tenants::Only(vec![node.tenant])).await;
+    let rest = format!("from={}&resolution=raw", days_ago(3));
+    let shown = async || {
+        let (status, page) = anna.get(&asked(device, &rest)).await;
+        assert_eq!(status, 200, "{page}");
+        let gap = |gap: &Value| json!([gap["reason"], gap["origin"], gap["lost"]]);
+        let gaps = page["gaps"].as_array().unwrap().iter().map(gap).collect::<Vec<Value>>();
+        (page["points"].as_array().unwrap().len(), gaps)
+    };
+    fill(&site, &node, 1..=10, days_ago(2)).await;
+    set_state(&site, "dlq", 40, "seq <= 3").await;
+    let store = TestStore::start().await;
+    let mut config = delivering(&site);
+    turn(&config, Some(&store.bucket)).await;
+    let declared = "SELECT count(*) FROM ledger_tombstone WHERE reason = 'expired'";
+    assert_eq!(site.number(declared).await, 1, "the cloud will hear of it");
+    assert_eq!(shown().await, (10, vec![]), "an archived dead letter takes no reading");
+
+    config.retention.max_database_bytes = Some(1);
+    turn(&config, Some(&store.bucket)).await;
+    assert_eq!(shown().await, (3, vec![json!(["drop_oldest", "edge", 7])]));
+    fill(&site, &node, 4..=6, days_ago(2)).await;
+    assert_eq!(shown().await, (6, vec![json!(["drop_oldest", "edge", 4])]));
+    fill(&site, &node, 7..=10, days_ago(2)).await;
+    assert_eq!(shown().await, (10, vec![]), "the node had them still");
+
+    // What a restored edge leaves to the cloud.
+    let adopt = "INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count,
+            reason, origin, sent_at)
+        SELECT tenant_id, stream, epoch, 11, 12, 2, 'held_by_cloud', 'edge', now()
+        FROM ledger_frontier";
+    site.client().await.execute(adopt, &[]).await.unwrap();
+    assert_eq!(shown().await, (10, vec![json!(["held_by_cloud", "edge", 2])]));
     edge.stop().await;
 }
 

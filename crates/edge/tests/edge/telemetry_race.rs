@@ -155,3 +155,45 @@ async fn ingress_waits_for_whoever_holds_its_mark_and_marks_again() {
     aggregator(&site, TelemetrySync::Raw).work_off().await.unwrap();
     assert_right(&site).await;
 }
+
+/// Readings older than the months that are made ahead are in the default partition, and move when their month is made.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_month_made_under_the_aggregator_hides_no_reading() {
+    let site = Site::new("agg_month").await;
+    let node = site.enroll("barn-1").await;
+    let early = at("2024-02-01T10:00:10Z");
+    site.ingest(&[node.batch(&[(1, reading(DeviceId::mint(), early, 1.0, "GOOD"))], &[])]).await;
+    let moved = "SELECT count(*) FROM telemetry_raw_default";
+    assert_eq!(site.number(moved).await, 1);
+    let waiting = async |count: i64| {
+        eventually(LONG, "somebody waits for a lock", async || {
+            let waiting = "SELECT count(*) FROM pg_stat_activity
+                WHERE datname = current_database() AND wait_event_type = 'Lock'";
+            site.number(waiting).await == count
+        })
+        .await
+        .unwrap();
+    };
+    // The month is about to be made; a reader of the default partition holds it up, and then the aggregator comes.
+    let mut reader = site.client().await;
+    let look = reader.transaction().await.unwrap();
+    look.query("SELECT FROM telemetry_raw_default", &[]).await.unwrap();
+    let mut maker = site.client().await;
+    let making = tokio::spawn(async move {
+        let months =
+            pg::partitions::ensure_months(&mut maker, "telemetry_raw", "occurred_at", early, early);
+        months.await.unwrap()
+    });
+    waiting(1).await;
+    let computing = {
+        let aggregator = aggregator(&site, TelemetrySync::Raw);
+        tokio::spawn(async move { aggregator.work_off().await.unwrap() })
+    };
+    waiting(2).await;
+    look.commit().await.unwrap();
+    assert_eq!(making.await.unwrap(), 1, "the month was made");
+    assert_eq!(site.number(moved).await, 0);
+    assert_eq!(computing.await.unwrap(), 3, "a minute, an hour and a day");
+    assert_eq!(marks(&site).await, 0);
+    assert_right(&site).await;
+}

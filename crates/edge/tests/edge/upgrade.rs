@@ -20,8 +20,8 @@ mod embedded {
     refinery::embed_migrations!("migrations");
 }
 
-/// The last migration of the version before.
-const PREVIOUS: i32 = 7;
+/// The first migration after which these statements work; every later one is tried as a start.
+const OLDEST: i32 = 7;
 const HISTORY: &str = "edge_migrations";
 
 const MAKE_FRONTIER: &str = "INSERT INTO ledger_frontier (stream, epoch, tenant_id)
@@ -208,12 +208,35 @@ async fn forward(
     i64::try_from(done).unwrap()
 }
 
+/// A database of an earlier version, migrated once for all tests that ask for it.
+pub(crate) async fn database(version: i32) -> Database {
+    let migrate = |url: String| async move {
+        let runner = embedded::migrations::runner().set_target(refinery::Target::Version(version));
+        pg::migrate(&pg::Options::new(url), HISTORY, runner).await.map(drop)
+    };
+    let name = format!("upgrade_{version}");
+    testkit::database(&name, &format!("edge_{version}"), migrate).await.unwrap()
+}
+
+/// The versions that an upgrade may begin at, from one on.
+pub(crate) fn versions(from: i32) -> impl Iterator<Item = i32> {
+    let migrations = embedded::migrations::runner();
+    let mut all: Vec<i32> = migrations.get_migrations().iter().map(|one| one.version()).collect();
+    all.sort_unstable();
+    all.pop();
+    all.into_iter().filter(move |version| *version >= from)
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 4)]
 async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
-    let database = Database::empty("upgrade").await.unwrap();
+    for version in versions(OLDEST) {
+        upgraded(version).await;
+    }
+}
+
+async fn upgraded(version: i32) {
+    let database = database(version).await;
     let options = pg::Options::new(database.url());
-    let old = embedded::migrations::runner().set_target(refinery::Target::Version(PREVIOUS));
-    pg::migrate(&options, HISTORY, old).await.unwrap();
     let tenant = TenantId::mint().uuid();
     let node = Node { tenant, device: EventId::mint().uuid(), epoch: EventId::mint().uuid() };
     // A row in every state that is final, as the old binary left them.
@@ -272,7 +295,7 @@ async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
         assert_eq!(
             number(&client, &format!("SELECT count(*) FROM {table}")).await,
             written,
-            "{table}"
+            "{version}: {table}"
         );
     }
     assert_eq!(number(&client, "SELECT stored_count FROM ledger_frontier").await, written);
@@ -283,5 +306,5 @@ async fn the_old_binary_goes_on_while_the_database_is_upgraded() {
         assert_eq!(number(&client, &text).await, rows, "{state}");
     }
     let newest = "SELECT max(version)::int8 FROM edge_migrations";
-    assert!(number(&client, newest).await > i64::from(PREVIOUS), "something was upgraded");
+    assert!(number(&client, newest).await > i64::from(version), "something was upgraded");
 }

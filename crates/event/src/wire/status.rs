@@ -69,6 +69,9 @@ pub struct Report {
     /// Free space of the spool's disk, where it is known.
     #[serde(default)]
     pub free_bytes: Option<u64>,
+    /// When the oldest record that waits for an ack was written, by the node's clock; none when nothing waits, and of an older node.
+    #[serde(default)]
+    pub oldest_at: Option<Timestamp>,
     /// The node's version.
     pub version: String,
     /// Bytes written to the card per day, as far as it can be told.

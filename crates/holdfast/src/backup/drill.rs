@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::Context as _;
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::Role;
@@ -15,6 +15,10 @@ use crate::output::say;
 
 /// The site's recovery time target: 5.4 hours.
 const TARGET: Duration = Duration::from_secs(5 * 3_600 + 24 * 60);
+/// How the names of scratch databases begin.
+const SCRATCH: &str = "holdfast_drill_";
+/// A scratch database to which nobody is connected is a leftover when it is so old; a younger one may be about to be used.
+const LEFTOVER_AFTER: SignedDuration = SignedDuration::from_hours(1);
 
 #[derive(Debug, clap::Args)]
 pub(crate) struct Args {
@@ -77,12 +81,19 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         None => backup.manifest.role.database(args.config.as_deref())?,
     };
     let admin = pg::connect(&server).await?;
-    let name = format!("holdfast_drill_{:016x}", rand::random::<u64>());
+    let leftover = scratch_name(Timestamp::now().checked_sub(LEFTOVER_AFTER)?);
+    for name in pg::whole::drop_unused(&admin, SCRATCH, &leftover).await? {
+        tracing::warn!(name, "dropped the database that an interrupted drill left");
+    }
+    let name = format!("{}_{:08x}", scratch_name(Timestamp::now()), rand::random::<u32>());
     pg::whole::create_database(&admin, &name).await.with_context(|| {
         "make a scratch database; the user needs CREATEDB, or give another --server".to_owned()
     })?;
     let scratch = server.on_database(&name)?;
+    // While somebody is connected, no other drill takes it for a leftover.
+    let held = pg::connect(&scratch).await?;
     let rehearsed = rehearse(&backup, begun, &scratch, args.jobs).await;
+    drop(held);
     pg::whole::drop_database(&admin, &name).await?;
     let report = rehearsed?;
     let file = write(&place, &report).await?;
@@ -99,6 +110,11 @@ pub(super) async fn run(args: Args) -> anyhow::Result<()> {
         }
     );
     Ok(())
+}
+
+/// The names of scratch databases sort by the time at which they are made.
+fn scratch_name(at: Timestamp) -> String {
+    format!("{SCRATCH}{}", at.strftime("%Y%m%d%H%M%S"))
 }
 
 async fn rehearse(

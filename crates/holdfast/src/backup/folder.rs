@@ -158,7 +158,10 @@ impl Store {
             // It stops being a backup before the first file goes.
             let gone = self.path.join(format!("{id}{PARTIAL}"));
             disk::rename(&self.path.join(id), &gone)?;
-            std::fs::remove_dir_all(&gone)?;
+            // Another create may be removing it as a leftover by now.
+            if let Some(_lock) = hold(&gone)? {
+                std::fs::remove_dir_all(&gone)?;
+            }
         }
         Ok(expired)
     }
@@ -213,11 +216,11 @@ impl Partial {
     /// Writes the manifest and makes it a backup.
     pub(super) fn finish(mut self, manifest: &Manifest) -> anyhow::Result<PathBuf> {
         manifest.write(&self.path)?;
-        std::fs::remove_file(self.path.join(LOCK))?;
-        File::open(&self.path)?.sync_all()?;
         let whole = self.store.path.join(&self.id);
+        // The lock goes after the rename: before it, another create would take the folder for a leftover.
         disk::rename(&self.path, &whole)?;
         self.finished = true;
+        std::fs::remove_file(whole.join(LOCK))?;
         Ok(whole)
     }
 }

@@ -161,7 +161,8 @@ pub(super) fn is_plain(path: &str) -> bool {
     path.split('/').all(|part| !matches!(part, "" | "." | ".."))
 }
 
-fn is_copy(relative: &str) -> bool {
+/// Whether a path inside a backup is that of a copied object.
+pub(super) fn is_copy(relative: &str) -> bool {
     relative.strip_prefix(COPIES).is_some_and(|rest| rest.starts_with('/'))
 }
 

@@ -303,7 +303,7 @@ pub(super) async fn put_back(backup: &Fetched, bucket: &Bucket) -> anyhow::Resul
         }
         progress.add(line.bytes);
         match bucket.head(&line.key).await {
-            Ok(head) if head.size == line.bytes => {
+            Ok(head) if head.size == line.bytes && is_same(&head, &line) => {
                 done.there += 1;
                 continue;
             }
@@ -332,6 +332,11 @@ pub(super) async fn put_back(backup: &Fetched, bucket: &Bucket) -> anyhow::Resul
     }
     progress.done();
     Ok(done)
+}
+
+/// Whether an object may be the copied one, as far as the store tells hashes.
+fn is_same(head: &objects::Head, line: &Line) -> bool {
+    head.sha256.is_none_or(|hash| Some(hex(&hash)) == line.sha256)
 }
 
 /// A copy as a file, and whether that is to be removed.

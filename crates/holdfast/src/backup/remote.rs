@@ -3,6 +3,7 @@
 //! A bucket has no lock. Keys of an id without a manifest are work under way for a day after the id's time, and a leftover
 //! from then on. A backup that is removed loses its manifest first.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
@@ -13,7 +14,7 @@ use objects::Bucket;
 use super::Role;
 use super::config::Config;
 use super::folder::{Found, Partial, Store, Unfinished, summary};
-use super::manifest::{Listed, MANIFEST, Manifest, is_plain};
+use super::manifest::{Listed, MANIFEST, Manifest, is_copy, is_plain};
 use super::progress::Progress;
 
 /// An upload takes less than this, or has died.
@@ -129,6 +130,7 @@ impl Remote {
             progress.add(file.bytes);
         }
         progress.done();
+        self.check_uploaded(manifest).await?;
         let text = serde_json::to_vec_pretty(manifest)?;
         let key = self.key(&manifest.id, MANIFEST);
         match self.bucket.put(&key, "application/json", text.clone().into()).await {
@@ -139,6 +141,33 @@ impl Remote {
             }
             written => written.context("write the manifest"),
         }
+    }
+
+    /// Everything is still there: an upload that took longer than work may be under way may have been removed as a leftover.
+    async fn check_uploaded(&self, manifest: &Manifest) -> anyhow::Result<()> {
+        let prefix = self.key(&manifest.id, "");
+        let mut files: BTreeMap<&str, u64> =
+            manifest.files.iter().map(|file| (file.path.as_str(), file.bytes)).collect();
+        let (mut copies, mut after) = (0, None);
+        loop {
+            let page = self.bucket.list(&prefix, after.as_deref(), PAGE).await?;
+            for object in &page.objects {
+                let path = object.key.strip_prefix(&prefix).unwrap_or_default();
+                match files.get(path) {
+                    Some(bytes) if *bytes == object.size => drop(files.remove(path)),
+                    Some(_) => {}
+                    None => copies += u64::from(is_copy(path)),
+                }
+            }
+            let Some(next) = page.next else { break };
+            after = Some(next);
+        }
+        anyhow::ensure!(
+            files.is_empty() && copies == manifest.objects.copied,
+            "what was uploaded is no longer there whole: it took so long that another create may have removed it \
+             as a leftover; make the backup again"
+        );
+        Ok(())
     }
 
     /// Writes one file of a backup; returns its size and hash.

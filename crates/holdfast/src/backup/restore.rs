@@ -118,8 +118,13 @@ pub(super) async fn run_restore(args: RestoreArgs) -> anyhow::Result<()> {
     }
     let options = pg::Options::new(&args.into);
     let client = pg::connect(&options).await?;
+    let name = pg::whole::about(&client).await?.name;
+    anyhow::ensure!(
+        !pg::whole::is_being_restored(&client).await?,
+        "the database {name} is being restored: a pg_restore works on it, perhaps of a restore that was killed; \
+         wait until it has ended, or end it"
+    );
     if !pg::whole::is_empty(&client).await? {
-        let name = pg::whole::about(&client).await?.name;
         anyhow::ensure!(
             args.replace,
             "the database {name} is not empty: name another one, or remove what it holds with --replace"

@@ -11,7 +11,7 @@ pub(crate) enum Command {
     /// Serve the operator's page and its API. It asks sites, cloud and historian over HTTP, and changes no database.
     #[command(after_help = "Examples:
   holdfast console run --config console.toml
-  holdfast token create anna --role operator --all-tenants     a token to sign in with
+  holdfast token create shift-operator --role operator --all-tenants     a token to sign in with
   holdfast token create screen --role viewer --tenant 018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002")]
     Run(RunArgs),
 }

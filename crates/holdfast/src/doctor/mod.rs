@@ -281,7 +281,8 @@ fn console(places: &Places, checks: &mut Checks) {
     checks.add(role, "database", database::examine(role, database, &database::CONSOLE));
     listener(role, config.tls.as_ref(), checks);
     checks.add(role, "port", machine::port(role, config.listen, config.tls.clone()));
-    for place in config.sites.iter().chain(&config.cloud).chain(&config.historian) {
+    let roles = config.sites.iter().chain(&config.cloud).chain(&config.historian);
+    for place in roles.chain(&config.producers).chain(&config.schedule) {
         let (url, trust) = (place.url.clone(), config.trust.clone());
         checks.add(role, "upstream", async move {
             vec![reach::http(role, "upstream", &url, &trust).await]

@@ -127,9 +127,9 @@ pub(super) async fn cloud_token(role: &'static str, sync: &edge::config::Sync) -
     }
 }
 
-/// Whether sites, cloud and historian take the console's tokens.
+/// Whether those that the console asks take its tokens.
 pub(super) async fn upstream_tokens(role: &'static str, config: &console::Config) -> Vec<Check> {
-    use console::probe::{Standing, probe};
+    use console::probe::{Kind, Standing, probe};
     let probed = match probe(config).await {
         Ok(probed) => probed,
         Err(error) => {
@@ -139,8 +139,21 @@ pub(super) async fn upstream_tokens(role: &'static str, config: &console::Config
     };
     let check = |one: console::probe::Probed| {
         let name = format!("token for {}", one.name);
-        let make = "make one there with --role operator --all-tenants, and put it into the token's file, \
-                    which is read again within seconds";
+        let make = match one.kind {
+            Kind::Site | Kind::Cloud | Kind::Historian => {
+                "make one there with --role operator --all-tenants, and put it into the token's file, \
+                 which is read again within seconds"
+            }
+            Kind::Schedule => {
+                "make one there (holdfast token create --schedule) with --role viewer --all-tenants, and put \
+                 it into the token's file, which is read again within seconds"
+            }
+            Kind::Producer => {
+                "give the node a producer.http.metrics_token_file, and name a file with the same secret in \
+                 console.producers: NAME=URL=TOKEN_FILE; on the node's own machine none is needed"
+            }
+            Kind::Up => "is the `holdfast up` running whose socket console.up_control names?",
+        };
         match one.standing {
             Standing::Good => Check::ok(role, name, "it lets us in"),
             Standing::Unknown => {

@@ -45,8 +45,15 @@ pub(crate) async fn retain(args: RetainArgs) -> anyhow::Result<()> {
         })?,
     };
     match args.json {
-        true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?)),
-        false => say(&shown(&report)),
+        true => say(&format!("{}\n", serde_json::to_string_pretty(&report)?))?,
+        false => say(&shown(&report))?,
+    }
+    // Everything else was done; a cron has to hear of the rest all the same.
+    match report.failures.first() {
+        Some(failure) => {
+            anyhow::bail!("the job {} ended early: {}", failure.job.as_str(), failure.why)
+        }
+        None => Ok(()),
     }
 }
 

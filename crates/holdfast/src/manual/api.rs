@@ -21,7 +21,7 @@ const UNSAID: &str = "?";
 const HEAD: &str = "# The HTTP APIs
 
 This page is printed by `holdfast manual --api`; a test keeps it so. It has every route of every role in short. A role that runs has the whole at `/api/docs`, for
-programs at `/api/v1/openapi.json`: every field, every refusal, every limit. Errors look the same everywhere: `{\"error\": {\"code\", \"message\", \"field\"}}`.
+programs at `/api/v1/openapi.json`: every field, every refusal, every limit. Errors look the same everywhere: `{\"error\": {\"code\", \"message\", \"field\"}}`, and where a state does not allow it a `state`.
 
 Who may: a token of one of the roles named, as `Authorization: Bearer …`; `holdfast token create` makes them, with `--edge`, `--historian` or `--schedule` for those APIs. A token
 sees its tenants only. Parameters in brackets may be left out; those of the path are not repeated.
@@ -97,8 +97,10 @@ pub(super) fn page() -> String {
         }
     }
     let run = "`holdfast scada producer run`, at `producer.http.listen`";
-    let _ =
-        writeln!(text, "\n## SCADA node\n\nHealth and metrics. It has no tokens. Run by {run}.");
+    let _ = writeln!(
+        text,
+        "\n## SCADA node\n\nHealth and metrics. From elsewhere `/metrics` wants the node's own `producer.http.metrics_token` as a bearer, and is closed where there is none. Run by {run}."
+    );
     text.push_str("\n| | path | who may |\n|---|---|---|\n");
     for route in ::scada::producer::ROUTES {
         bare(&mut text, route);

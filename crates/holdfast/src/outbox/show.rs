@@ -72,10 +72,14 @@ pub(super) fn detail(detail: &Detail) -> String {
                 Some(because) => format!("(given up: {because})"),
                 None => one.last_error_message.as_deref().map(clip).unwrap_or_default(),
             };
+            let who = match &one.acting_for {
+                Some(person) => format!("{} for {person}", one.actor),
+                None => one.actor.clone(),
+            };
             rows.add_row([
                 one.at.to_string(),
                 one.action.clone(),
-                one.actor.clone(),
+                who,
                 one.status.clone(),
                 one.attempt_count.to_string(),
                 format!("{} {message}", why.map_or("", String::as_str)).trim().to_owned(),

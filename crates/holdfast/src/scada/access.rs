@@ -45,7 +45,7 @@ when they are not wanted. Whether a password is right cannot be seen.
 
 Examples:
   holdfast scada access diff --config admin.toml
-  holdfast scada access diff --brokers kafka-1:9093 --operator ada --json"
+  holdfast scada access diff --brokers kafka-1:9093 --operator plant-operator --json"
     )]
     Diff(DiffArgs),
     /// Make users and access rules as SCADA wants them: producers may write, historians may read. Doing it again changes nothing.
@@ -55,14 +55,14 @@ unless --set-passwords is given.
 
 Examples:
   holdfast scada access apply --config admin.toml --dry-run
-  holdfast scada access apply --config admin.toml --operator ada
+  holdfast scada access apply --config admin.toml --operator plant-operator
   holdfast scada access apply --config admin.toml --prune
   holdfast scada access apply --config admin.toml --set-passwords     after a password has leaked")]
     Apply(ApplyArgs),
     /// Write the commands of Kafka's own tools that would do the same, for clusters that only they may change.
     #[command(after_help = "Examples:
   holdfast scada access print --brokers kafka-1:9093 --command-config admin.properties
-  holdfast scada access print --producer node --historian central --operator ada --json")]
+  holdfast scada access print --producer node --historian central --operator plant-operator --json")]
     Print(PrintArgs),
 }
 

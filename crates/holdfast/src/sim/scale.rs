@@ -56,7 +56,8 @@ impl Scale {
     pub(crate) async fn run(mut self, animals: Option<u64>) -> u64 {
         let mut turn = tokio::time::interval(self.every);
         turn.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-        let (mut tried, mut finalized, mut failing) = (0, 0, false);
+        // Until the edge has answered once it may still be starting: that is not worth a warning.
+        let (mut tried, mut finalized, mut failing) = (0, 0, true);
         while animals.is_none_or(|animals| tried < animals) {
             turn.tick().await;
             tried += 1;

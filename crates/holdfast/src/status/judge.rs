@@ -47,7 +47,7 @@ pub(super) fn judge(view: &mut View) {
             need(
                 format!("consumers gave up {} messages", grouped(consumers)),
                 format!(
-                    "holdfast dlq list{0}, mend the cause, then holdfast dlq replay{0}",
+                    "holdfast dlq list{0}, mend the cause, then holdfast dlq replay --all{0}",
                     relay.option
                 ),
             );
@@ -172,12 +172,17 @@ fn plant(view: &View, need: &mut impl FnMut(String, String)) {
             );
         }
     }
-    if let Some(historian) = view.historian.as_ref().filter(|one| one.dead_letters > 0) {
-        need(
-            format!("the historian gave up {} messages", grouped(historian.dead_letters)),
-            "look into its table historian_dead_letters: cause_code and cause_message say why"
-                .to_owned(),
-        );
+    if let Some(historian) = &view.historian {
+        let dead = historian.dead_letters.unwrap_or_default();
+        if dead > 0 {
+            need(
+                format!("the historian gave up {} messages", grouped(dead)),
+                format!(
+                    "holdfast dlq list --scada{0}, mend the cause, then holdfast dlq replay --scada --all{0}",
+                    historian.option
+                ),
+            );
+        }
     }
     if let Some(schedules) = &view.schedules {
         if schedules.captures_failed > 0 {

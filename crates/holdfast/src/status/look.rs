@@ -11,8 +11,8 @@ use tokio::task::JoinSet;
 
 use super::own::{Own, Said};
 use super::places::{Found, Places};
-use super::plant;
 use super::view::{Disk, Heard, Node, Outbox, Part, Relay, View};
+use super::{letters, plant};
 
 /// How long anything may take before it counts as away.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(5);
@@ -38,7 +38,7 @@ pub(super) async fn look(places: &Places) -> View {
         plant::nodes(places),
         plant::historian(places),
         plant::schedules(places),
-        plant::buses(places),
+        letters::buses(places),
         sockets(places),
     );
     view.parts.extend(roles);
@@ -48,10 +48,11 @@ pub(super) async fn look(places: &Places) -> View {
         view.dead_letters.edge = site.outbox.as_ref().map(|outbox| outbox.dead_letters);
         view.outbox = site.outbox;
     }
+    let (buses, at_brokers) = buses;
     if let Some((part, relay, consumers)) = cloud {
         view.parts.push(part);
         view.dead_letters.relay = relay.as_ref().map(|relay| relay.dead_letters);
-        view.dead_letters.consumers = consumers;
+        view.dead_letters.consumers = both(consumers, at_brokers.consumers);
         view.relay = relay;
     }
     if let Some((part, plant)) = plant {
@@ -59,9 +60,12 @@ pub(super) async fn look(places: &Places) -> View {
         view.dead_letters.plant = plant.failed;
         view.plant = Some(plant);
     }
-    if let Some((part, historian)) = historian {
+    if let Some((part, mut historian)) = historian {
         view.parts.push(part);
-        view.dead_letters.historian = historian.as_ref().map(|one| one.dead_letters);
+        if let Some(one) = &mut historian {
+            one.dead_letters = both(one.dead_letters, at_brokers.historian);
+        }
+        view.dead_letters.historian = historian.as_ref().and_then(|one| one.dead_letters);
         view.historian = historian;
     }
     if let Some((part, schedules)) = schedules {
@@ -72,6 +76,11 @@ pub(super) async fn look(places: &Places) -> View {
     join_sockets(&mut view, sockets);
     view.disks = disks(places);
     view
+}
+
+/// What a table has and what a broker has, which are not the same letters; not known when one of them is not.
+fn both(table: Option<i64>, broker: Option<i64>) -> Option<i64> {
+    Some(table?.saturating_add(broker?))
 }
 
 /// The roles' own word, from `/readyz`.

@@ -7,6 +7,7 @@
 //! well and 1 when something needs a person; each such thing is named with what to do next.
 
 mod judge;
+mod letters;
 mod look;
 pub(crate) mod own;
 pub(crate) mod places;

@@ -10,8 +10,11 @@ use super::look::{ANSWER_WITHIN, COUNT_LIMIT, ask, database};
 use super::places::Places;
 use super::view::{Historian, Part, Plant, Schedules};
 
+/// What carries events is called so among the parts.
+pub(super) const CLOUD_BUS: &str = "cloud bus";
+pub(super) const PLANT_BUS: &str = "plant bus";
 /// A broker may take a moment longer than a database to say hello.
-const BUS_WITHIN: Duration = Duration::from_secs(8);
+pub(super) const BUS_WITHIN: Duration = Duration::from_secs(8);
 
 /// The plant's nodes: their outbox and their spool.
 pub(super) async fn nodes(places: &Places) -> Option<(Part, Plant)> {
@@ -66,7 +69,7 @@ pub(super) async fn historian(places: &Places) -> Option<(Part, Option<Historian
     let told = ask(&mut part, asked).await.map(|standing| Historian {
         active_alarms: standing.active_unacknowledged + standing.active_acknowledged,
         unacknowledged_alarms: standing.active_unacknowledged + standing.cleared_unacknowledged,
-        dead_letters: standing.dead_letters,
+        dead_letters: Some(standing.dead_letters),
         option: found.option(),
     });
     Some((part, told))
@@ -100,7 +103,7 @@ pub(crate) async fn buses(places: &Places) -> Vec<Part> {
 async fn cloud_bus(places: &Places) -> Option<Part> {
     use cloud::config::Bus;
     let found = places.cloud.as_ref()?;
-    let name = "cloud bus";
+    let name = CLOUD_BUS;
     Some(match &found.config.bus {
         Bus::Inline => inline(name),
         Bus::RabbitMq { address, .. } => {
@@ -118,7 +121,7 @@ async fn cloud_bus(places: &Places) -> Option<Part> {
 async fn plant_bus(places: &Places) -> Option<Part> {
     use scada::historian::config::Bus;
     let found = places.historian.as_ref()?;
-    let name = "plant bus";
+    let name = PLANT_BUS;
     Some(match &found.config.bus {
         Bus::Inline => inline(name),
         Bus::RabbitMq { address, .. } => {

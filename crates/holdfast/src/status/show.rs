@@ -61,9 +61,16 @@ pub(super) fn screen(view: &View) -> String {
         ("historian", dead.historian),
     ];
     let known: Vec<_> = all.iter().filter_map(|(who, many)| many.map(|many| (who, many))).collect();
+    // Whoever was asked and could not say is named, or nobody would miss the number.
+    let unsaid = [
+        ("consumers", view.relay.is_some() && dead.consumers.is_none()),
+        ("historian", view.historian.is_some() && dead.historian.is_none()),
+    ];
     if !known.is_empty() {
-        let by: Vec<String> =
+        let mut by: Vec<String> =
             known.iter().map(|(who, many)| format!("{who} {}", grouped(*many))).collect();
+        let unsaid = unsaid.iter().filter(|(_, is_so)| *is_so);
+        by.extend(unsaid.map(|(who, _)| format!("{who} not known")));
         row("dead letters", Some(known.iter().map(|(_, many)| many).sum()), by.join(", "));
     }
     if !rows.is_empty() {

@@ -153,7 +153,7 @@ pub(super) struct Relay {
 pub(super) struct DeadLetters {
     pub(super) edge: Option<i64>,
     pub(super) relay: Option<i64>,
-    /// On the inline bus, or in the cloud's table; a broker keeps its own.
+    /// In the cloud's table and, where the bus is a broker, in its queues or topics.
     pub(super) consumers: Option<i64>,
     pub(super) plant: Option<i64>,
     pub(super) historian: Option<i64>,
@@ -177,7 +177,8 @@ pub(super) struct Plant {
 pub(super) struct Historian {
     pub(super) active_alarms: i64,
     pub(super) unacknowledged_alarms: i64,
-    pub(super) dead_letters: i64,
+    /// In its table and, where the bus is a broker, there.
+    pub(super) dead_letters: Option<i64>,
     #[serde(skip)]
     pub(super) option: String,
 }

@@ -37,6 +37,28 @@ fn me() -> Actor {
 }
 
 impl Tier {
+    /// Which of these events the site has never told of.
+    pub(super) async fn unknown(
+        &self,
+        tenant: TenantId,
+        events: &[EventId],
+    ) -> anyhow::Result<Vec<EventId>> {
+        match self {
+            Tier::Cloud(..) => anyhow::bail!("only an edge has an outbox"),
+            Tier::Edge(pool) => Ok(bare::unknown(pool, tenant, events).await?),
+            Tier::Http(remote) => {
+                let mut unknown = Vec::new();
+                for event in events {
+                    let path = format!("/api/v1/ledger/events/{event}");
+                    if remote.find(&path, &[]).await?.is_none() {
+                        unknown.push(*event);
+                    }
+                }
+                Ok(unknown)
+            }
+        }
+    }
+
     /// Hours with events that have no sequence, by tenant. `None`: this edge is older than the question.
     pub(super) async fn bare_hours(
         &self,

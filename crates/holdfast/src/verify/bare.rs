@@ -1,10 +1,11 @@
-//! Events without a sequence: what the edge believes the cloud has, and the cloud lacks.
+//! Events without a sequence: what the edge believes the cloud has, and the cloud lacks; and what the cloud has that the edge
+//! knows nothing of.
 //!
 //! Hours are compared by count and hash. A tenant with several sites has more in the cloud than here, so only a look at the ids
 //! tells what is missing: it is done for hours that differ, and the edge's ids are read before the cloud is asked, so that an
 //! acknowledged event that the cloud has not is lost there.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use event::id::{EventId, TenantId};
@@ -16,6 +17,8 @@ use super::tier::{Tier, Tiers};
 
 /// The most events that are named; a repair comes back for the rest.
 const MAX_NAMED: usize = 100_000;
+/// Events that the edge is asked for with one statement.
+const IDS_AT_ONCE: usize = 1_000;
 
 /// What was found.
 #[derive(Debug, Clone, Default, Serialize)]
@@ -30,6 +33,10 @@ pub(super) struct BareReport {
     pub(super) unchecked: u64,
     /// What the cloud lacks.
     pub(super) missing: Vec<Missing>,
+    /// Events of weighings, images and results that the cloud has and this site's outbox does not; absent where the cloud
+    /// cannot be asked. Nothing is wrong with them: they came after the backup that the site was restored from, or from
+    /// another site of the tenant.
+    pub(super) cloud_only: Option<Vec<Missing>>,
     /// What is sent again, or would be.
     pub(super) resent: u64,
     /// The tenants that have such events.
@@ -37,7 +44,7 @@ pub(super) struct BareReport {
     pub(super) tenants: Vec<TenantId>,
 }
 
-/// An event that the cloud lacks.
+/// An event that one tier lacks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 pub(super) struct Missing {
     pub(super) tenant_id: TenantId,
@@ -70,6 +77,27 @@ pub(super) async fn check(
         }
     }
     Ok(Some(report))
+}
+
+/// What the cloud was told by weighings, images and results, in the time that ingestion remembers, and the site does not
+/// know of. The cloud's are read first: what the site tells meanwhile is not among them.
+pub(super) async fn cloud_only(
+    tiers: &Tiers,
+    tenants: &BTreeSet<TenantId>,
+) -> anyhow::Result<Option<Vec<Missing>>> {
+    let (here, Some(there)) = (&tiers.edge, &tiers.cloud) else { return Ok(None) };
+    let mut found = Vec::new();
+    for tenant in tenants.iter().copied() {
+        let (_, ttl) = there.hours(tenant, &[0]).await?;
+        let Some(told) = there.told(tenant, remembered_since(ttl)).await? else { return Ok(None) };
+        for part in told.chunks(IDS_AT_ONCE) {
+            let unknown = here.unknown(tenant, part).await?;
+            found.extend(
+                unknown.into_iter().map(|event_id| Missing { tenant_id: tenant, event_id }),
+            );
+        }
+    }
+    Ok(Some(found))
 }
 
 async fn one_hour(

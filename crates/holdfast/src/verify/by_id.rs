@@ -8,6 +8,7 @@ use cloud::ledger::bare;
 use cloud::ledger::stored::{self, StoredHour};
 use event::id::{EventId, MediaId, TenantId};
 use event::ledger::HourState;
+use jiff::Timestamp;
 use serde_json::{Value, json};
 
 use super::tier::Tier;
@@ -45,6 +46,25 @@ impl Tier {
                     remembers = answer["remembers_for_seconds"].as_u64().unwrap_or(0);
                 }
                 Ok((found, Duration::from_secs(remembers)))
+            }
+        }
+    }
+
+    /// Events of weighings, images and results that the cloud stored since a time. `None`: this cloud is older than the
+    /// question.
+    pub(super) async fn told(
+        &self,
+        tenant: TenantId,
+        since: Timestamp,
+    ) -> anyhow::Result<Option<Vec<EventId>>> {
+        match self {
+            Tier::Edge(_) => anyhow::bail!("only the cloud is asked what it was told"),
+            Tier::Cloud(pool, _) => Ok(Some(bare::told(pool, tenant, since).await?)),
+            Tier::Http(remote) => {
+                let query = [("tenant_id", tenant.to_string()), ("since", since.to_string())];
+                let answer = remote.find("/api/v1/ledger/told", &query).await?;
+                let Some(mut answer) = answer else { return Ok(None) };
+                Ok(Some(serde_json::from_value(answer["told"].take())?))
             }
         }
     }

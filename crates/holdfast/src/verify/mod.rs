@@ -11,6 +11,7 @@ mod bare;
 mod by_id;
 mod copies;
 mod media;
+mod progress;
 mod remote;
 mod show;
 mod stored;
@@ -29,6 +30,7 @@ use console::verify::{Scope, StreamReport};
 use self::bare::BareReport;
 use self::copies::{CopyMatter, CopyReport};
 use self::media::MediaReport;
+use self::progress::Progress;
 use self::stored::StoredReport;
 use self::tier::{TierArgs, Tiers};
 use crate::output::say;
@@ -123,6 +125,9 @@ pub(crate) async fn run(args: Args) -> anyhow::Result<()> {
         let mut tenants: BTreeSet<TenantId> = args.tenant.into_iter().collect();
         tenants.extend(streams.iter().map(|one| one.tenant_id));
         tenants.extend(bare.iter().flat_map(|found| &found.tenants));
+        if let Some(found) = &mut bare {
+            found.cloud_only = bare::cloud_only(&tiers, &tenants).await?;
+        }
         stored = stored::check(&tiers, tenants, args.grace).await?;
         if let Some(found) = &mut stored
             && args.repair
@@ -213,7 +218,13 @@ async fn repair(tiers: &Tiers, scope: &Scope, args: &Args) -> anyhow::Result<Vec
 
 async fn check(tiers: &Tiers, scope: &Scope) -> anyhow::Result<Vec<StreamReport>> {
     let compared = console::verify::Tiers { edge: &tiers.edge, cloud: tiers.cloud.as_ref() };
-    console::verify::check(&compared, scope, |_, _| ()).await
+    let progress = Progress::count("comparing streams");
+    let found = console::verify::check(&compared, scope, |done, of| {
+        progress.reach(done, of);
+    })
+    .await;
+    progress.done();
+    found
 }
 
 /// Whether a repair may close it.

@@ -46,6 +46,14 @@ fn bare(found: &BareReport, dry_run: bool) -> String {
     if found.unchecked > 0 {
         let _ = writeln!(text, "  {} not comparable any more", found.unchecked);
     }
+    if let Some(only) = found.cloud_only.as_ref().filter(|only| !only.is_empty()) {
+        let _ = writeln!(
+            text,
+            "  {} of weighings, images and results only the cloud has: they came after the backup that this site was \
+             restored from, or from another site of the tenant",
+            only.len()
+        );
+    }
     if found.resent > 0 {
         let what = if dry_run { "would be done" } else { "done" };
         let _ = writeln!(text, "  {what}: {} sent to the cloud again", found.resent);

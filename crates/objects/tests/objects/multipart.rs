@@ -58,9 +58,17 @@ async fn a_completed_upload_does_not_overwrite() {
         let etag = bucket.put_part("x.png", &id, 1, "parts".into()).await.unwrap();
         bucket.put("x.png", "image/png", "first".into()).await.unwrap();
         let done = bucket.complete_upload("x.png", &id, &[etag]).await;
-        if name == "embedded" {
-            assert!(matches!(done, Err(Error::AlreadyThere)), "{done:?}");
-            assert_eq!(bucket.get("x.png", 10).await.unwrap(), b"first");
+        // Not every store knows the condition here. One that does not says so by its answer: whoever is told that the
+        // object was there already finds it as it was.
+        match done {
+            Ok(()) => {
+                assert_eq!(name, "foreign");
+                assert_eq!(bucket.get("x.png", 10).await.unwrap(), b"parts");
+            }
+            Err(error) => {
+                assert!(matches!(error, Error::AlreadyThere), "{name}: {error}");
+                assert_eq!(bucket.get("x.png", 10).await.unwrap(), b"first", "{name}");
+            }
         }
     }
 }

@@ -27,6 +27,7 @@ pub struct Metrics {
     held: Counter,
     commit: Histogram,
     delay: Histogram,
+    floods: Gauge,
     hours_waiting: Gauge,
     hours_rolled: Counter,
     /// The bus's.
@@ -103,6 +104,11 @@ impl Metrics {
                 "holdfast_historian_delay_seconds",
                 "From the measurement to its commit, of the newest event of a batch.",
             ),
+            floods: gauge(
+                &recorder,
+                "holdfast_historian_alarm_floods",
+                "Positions at which an alarm flood goes on.",
+            ),
             hours_waiting: gauge(
                 &recorder,
                 "holdfast_historian_hours_waiting",
@@ -166,6 +172,10 @@ impl Metrics {
 
     pub(super) fn held(&self) {
         self.held.increment(1);
+    }
+
+    pub(super) fn floods(&self, positions: i64) {
+        self.floods.set(f64::from(i32::try_from(positions).unwrap_or(i32::MAX)));
     }
 
     pub(super) fn hours_waiting(&self, hours: i64) {

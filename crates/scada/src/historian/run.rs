@@ -307,7 +307,10 @@ async fn upkeep(pool: pg::Pool, config: Config, metrics: Arc<Metrics>, stop: Can
                 let swept = async {
                     let mut client = pool.get().await?;
                     let (now, rules) = (Timestamp::now(), &config.rules);
-                    alarms::sweep(&mut client, now, rules, config.position).await
+                    let told = alarms::sweep(&mut client, now, rules, config.position).await?;
+                    // Every replica shows them, whichever of them swept.
+                    metrics.floods(alarms::floods(&client).await?);
+                    Ok::<_, pg::Error>(told)
                 };
                 match swept.await {
                     Ok(told) => announce(&metrics, &told.unwrap_or_default()),

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bus::rabbitmq::Address;
 use event::scada::{AssetName, MAX_NODE_ID};
-use settings::{Key, Kind, Section, check, joined};
+use settings::{Key, Kind, LiveSecret, Section, check, joined};
 
 use crate::analytics::Rules;
 use crate::inputs::Mapping;
@@ -52,6 +52,12 @@ const OWN: &[Key] = &[
         "Whether http.listen may be reached from other machines.",
     )
     .default("false"),
+    Key::new(
+        "http.metrics_token",
+        Kind::Text,
+        "What lets a reader on another machine see /metrics, as its bearer: 16 characters or more, none of them white space. Without it only this machine may.",
+    )
+    .secret(),
     Key::new("node_id", NODE, "The node's number; the first one's where there are several.")
         .default("1")
         .alias(&["NODE_ID"]),
@@ -225,6 +231,8 @@ pub struct Config {
     pub listen: SocketAddr,
     /// What HTTP is served with, when it is not plain.
     pub tls: Option<api::serve::Tls>,
+    /// What lets readers on other machines see the metrics.
+    pub metrics_token: Option<LiveSecret>,
     /// The nodes.
     pub nodes: Nodes,
     /// The devices that are read, instead of simulated nodes.
@@ -255,6 +263,8 @@ pub struct Config {
     pub stop_grace: Duration,
 }
 
+/// A shorter one could be guessed.
+const MIN_METRICS_TOKEN_CHARS: usize = 16;
 /// A statement that takes longer has met a server that hangs.
 const STATEMENT_TIMEOUT: Duration = Duration::from_secs(60);
 /// One for the loop, one for the drain, and for pruner, watch and readiness.
@@ -295,6 +305,7 @@ impl Config {
             },
             listen: section.listen("http.listen", "http.allow_remote")?,
             tls: api::serve::Tls::from_section(section)?,
+            metrics_token: metrics_token(section)?,
             nodes: nodes(section)?,
             inputs: file("inputs_file")?.map(|path| Mapping::load(&path)).transpose()?,
             rules: file("analytics_file")?.map(|path| Rules::load(&path)).transpose()?,
@@ -359,6 +370,18 @@ fn nodes(section: &Section) -> Result<Nodes, settings::Error> {
     Ok(nodes)
 }
 
+fn metrics_token(section: &Section) -> Result<Option<LiveSecret>, settings::Error> {
+    let Some(value) = section.find("http.metrics_token")? else { return Ok(None) };
+    let secret = value.secret();
+    let sound = secret.expose().chars().count() >= MIN_METRICS_TOKEN_CHARS
+        && !secret.expose().contains(|c: char| c.is_whitespace() || c.is_control());
+    if !sound {
+        let why = "expected 16 characters or more, none of them white space";
+        return Err(section.refuse("http.metrics_token", why));
+    }
+    Ok(Some(value.live_secret()))
+}
+
 fn bus(section: &Section) -> Result<Bus, settings::Error> {
     match section.get("bus")?.text().as_str() {
         "inline" => Ok(Bus::Inline),
@@ -403,6 +426,17 @@ mod tests {
         assert_eq!(config.prune_every, Duration::from_secs(3_600));
         assert_eq!((config.interval, config.nodes.count), (Duration::from_secs(1), 1));
         assert!(!format!("{config:?}").contains("tulip"));
+    }
+
+    #[test]
+    fn a_token_for_metrics_is_long_enough_and_hidden() {
+        let key = "HOLDFAST_PRODUCER_HTTP_METRICS_TOKEN";
+        let config = load(&[(key, "tulip-tulip-tulip")]).unwrap();
+        assert!(config.metrics_token.is_some() && !format!("{config:?}").contains("tulip"));
+        for wrong in ["tulip", "tulip tulip tulip", "tulip-tulip-tulip\u{7}"] {
+            let refused = load(&[(key, wrong)]).unwrap_err().to_string();
+            assert!(refused.contains("http.metrics_token") && !refused.contains("tulip"));
+        }
     }
 
     #[test]

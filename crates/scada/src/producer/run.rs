@@ -164,6 +164,7 @@ impl Producer {
         let page = Http {
             metrics: Arc::clone(&metrics),
             vitals,
+            metrics_token: config.metrics_token.clone(),
             stalled_after: config.stalled_after,
             interval: config.interval,
         };

@@ -171,6 +171,11 @@ async fn chattering_and_a_flood_are_found() {
         (floods[0]["position"].as_str(), floods[0]["peak"].as_i64()),
         (Some("PLANT01"), Some(11))
     );
+    let shown = |floods: u8| {
+        let line = format!("holdfast_historian_alarm_floods {floods}\n");
+        operator.station.historian.metrics().render().contains(&line)
+    };
+    eventually(LONG, "its metric shows it", async || shown(1)).await.unwrap();
     // Ten minutes later.
     let client = operator.station.client().await;
     client
@@ -182,4 +187,5 @@ async fn chattering_and_a_flood_are_found() {
     })
     .await
     .unwrap();
+    eventually(LONG, "its metric shows that too", async || shown(0)).await.unwrap();
 }

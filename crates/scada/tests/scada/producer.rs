@@ -304,3 +304,53 @@ async fn what_a_node_tells_of_itself_is_served_by_tls_only_and_asks_for_certific
     certificates.are_asked_for(producer.http(), "/metrics").await.unwrap();
     producer.stop().await;
 }
+
+/// A request that came through a proxy counts as from elsewhere, as one from another machine does.
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_are_for_this_machine_or_for_whoever_bears_the_token_of_the_file() {
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let plant = Plant::new("producer_metrics").await;
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("metrics.token");
+    let (old, new) = ("the-first-of-two-tokens", "the-second-of-two-tokens");
+    std::fs::write(&file, format!("{old}\n")).unwrap();
+    let client = reqwest::Client::new();
+    let ask = async |producer: &Producer, path: &str, from_here: bool, token: Option<&str>| {
+        let mut request = client.get(format!("http://{}{path}", producer.http()));
+        if !from_here {
+            request = request.header("x-forwarded-for", "192.0.2.7");
+        }
+        if let Some(token) = token {
+            request = request.bearer_auth(token);
+        }
+        request.send().await.unwrap().status().as_u16()
+    };
+    let spool = folder.path().join("closed");
+    let closed = config(plant.database.url(), &spool, &[]);
+    let producer = start(&closed, &Arc::new(Bus::default())).await;
+    assert_eq!(ask(&producer, "/metrics", true, None).await, 200);
+    assert_eq!(ask(&producer, "/metrics", false, None).await, 403);
+    assert_eq!(ask(&producer, "/metrics", false, Some(old)).await, 403, "no token was given to it");
+    producer.stop().await;
+
+    let spool = folder.path().join("open");
+    let named = [("HTTP_METRICS_TOKEN_FILE", file.to_str().unwrap())];
+    let open = config(plant.database.url(), &spool, &named);
+    let producer = start(&open, &Arc::new(Bus::default())).await;
+    assert_eq!(ask(&producer, "/metrics", true, None).await, 200, "this machine needs none");
+    assert_eq!(ask(&producer, "/healthz", false, None).await, 200);
+    for wrong in [None, Some(""), Some(new), Some("the-first-of-two-token")] {
+        assert_eq!(ask(&producer, "/metrics", false, wrong).await, 401, "{wrong:?}");
+    }
+    assert_eq!(ask(&producer, "/metrics", false, Some(old)).await, 200);
+    assert_eq!(ask(&producer, "/", false, Some(old)).await, 403, "it opens nothing else");
+    // The file changes, and the node goes on.
+    std::fs::write(&file, new).unwrap();
+    eventually(LONG, "the new token to be let in", async || {
+        ask(&producer, "/metrics", false, Some(new)).await == 200
+    })
+    .await
+    .unwrap();
+    assert_eq!(ask(&producer, "/metrics", false, Some(old)).await, 401, "the old one has ended");
+    producer.stop().await;
+}

@@ -10,7 +10,7 @@ use std::time::Duration;
 use api::Refused;
 use api::open::{Open, Route, is_open};
 use api::serve::Listener;
-use api::tokens::{Role, Tenants, Token, Tokens};
+use api::tokens::{Caller, Role, Tenants, Token, Tokens};
 use axum::body::{Body, Bytes, to_bytes};
 use axum::extract::{ConnectInfo, Extension, Path, Request, State};
 use axum::http::{HeaderMap, Method, StatusCode};
@@ -64,7 +64,7 @@ pub(super) struct Http {
 }
 
 pub(super) type Answer = Result<Response, Refused>;
-type Asker = Extension<Arc<Token>>;
+type Asker = Extension<Caller>;
 
 /// Serves until `stop` is done; requests under way may then finish for a while. A listener that was bound by [`Metrics::counting`] counts there too.
 pub async fn serve(

@@ -18,8 +18,10 @@ struct Stored {
     size_bytes: i64,
 }
 
-/// An image does not change, so of several events that name it the earliest counts. One that is
-/// copied, or on its way, keeps what it was copied by.
+/// An image does not change, so of several events that name it the earliest counts. One that names
+/// a session counts before any that names none: a site that adopts an object without a row tells of
+/// it again, with what its key says, and a key has no session. One that is copied, or on its way,
+/// keeps what it was copied by.
 const INSERT: &str =
     "INSERT INTO media_object AS t (tenant_id, media_id, event_id, farm_id, barn_id,
          device_id, session_id, occurred_at, path, mime_type, size_bytes, trace_id)
@@ -31,8 +33,15 @@ const INSERT: &str =
          occurred_at = excluded.occurred_at, path = excluded.path,
          mime_type = excluded.mime_type, size_bytes = excluded.size_bytes,
          trace_id = excluded.trace_id
-     WHERE (excluded.occurred_at, excluded.event_id) < (t.occurred_at, t.event_id)
+     WHERE (excluded.session_id IS NULL, excluded.occurred_at, excluded.event_id)
+             < (t.session_id IS NULL, t.occurred_at, t.event_id)
          AND t.copy_status = 'pending'";
+
+/// The session of an image that was copied before anybody said it.
+const SESSION: &str = "UPDATE media_object t SET session_id = u.session_id
+     FROM unnest($1::uuid[], $2::uuid[], $3::uuid[]) AS u (tenant_id, media_id, session_id)
+     WHERE t.tenant_id = u.tenant_id AND t.media_id = u.media_id AND t.session_id IS NULL
+         AND u.session_id IS NOT NULL";
 
 /// Stores the images that a batch tells of.
 pub(super) async fn insert(
@@ -40,7 +49,9 @@ pub(super) async fn insert(
     events: &[Event],
 ) -> Result<(), pg::Error> {
     let mut picked: BTreeMap<(Uuid, Uuid), (&Event, Stored)> = BTreeMap::new();
-    let order = |event: &Event| (event.envelope.occurred_at.as_microsecond(), event.id());
+    let order = |event: &Event| {
+        (event.session().is_none(), event.envelope.occurred_at.as_microsecond(), event.id())
+    };
     let stored = |event: &&Event| event.envelope.event_type == EventType::MEDIA_STORED;
     for event in events.iter().filter(stored) {
         let Some(payload) = event.payload::<Stored>() else { continue };
@@ -65,6 +76,7 @@ pub(super) async fn insert(
     let sizes: Vec<i64> = rows.iter().map(|(_, row)| row.size_bytes).collect();
     let traces: Vec<Option<&str>> =
         rows.iter().map(|(event, _)| event.envelope.trace_id.as_deref()).collect();
+    let sessions = of(Event::session);
     let statement = transaction.prepare_cached(INSERT).await?;
     transaction
         .execute(
@@ -76,7 +88,7 @@ pub(super) async fn insert(
                 &of(Event::farm),
                 &of(Event::barn),
                 &of(Event::device),
-                &of(Event::session),
+                &sessions,
                 &times,
                 &paths,
                 &types,
@@ -85,5 +97,7 @@ pub(super) async fn insert(
             ],
         )
         .await?;
+    let statement = transaction.prepare_cached(SESSION).await?;
+    transaction.execute(&statement, &[&tenants, &media, &sessions]).await?;
     Ok(())
 }

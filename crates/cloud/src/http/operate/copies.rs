@@ -70,7 +70,7 @@ async fn retry(State(http): State<Http>, Extension(token): Asker, body: Body) ->
         ..Selection::default()
     };
     let client = http.service.pool.get().await.map_err(unavailable)?;
-    let actor = Actor::Token(token.id);
+    let actor = Actor::from(&token);
     let done = copies::retry(&client, &actor, &selection, meant.limit(), meant.dry_run).await;
     let done = done.map_err(unavailable)?;
     let by_cause = meant.by_cause(done.matched);

@@ -68,7 +68,7 @@ pub(super) async fn replay(
         "cause": meant.reason, "tenant": meant.tenant_id, "id": meant.ids, "limit": limit,
         "per_second": per_second, "bus": http.service.bus,
     });
-    let actor = Actor::Token(token.id);
+    let actor = Actor::from(&token);
     let deed = Deed { actor: &actor, action: REPLAY, parameters, dry_run: meant.dry_run };
     match &http.service.letters {
         None => {

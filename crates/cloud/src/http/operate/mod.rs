@@ -7,10 +7,9 @@ mod copies;
 mod letters;
 mod tally;
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use api::tokens::{Role, Tenants, Token};
+use api::tokens::{Caller, Role, Tenants, Token};
 use axum::body::{Body, to_bytes};
 use axum::extract::State;
 use axum::routing::{get, post};
@@ -36,7 +35,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(300);
 /// This part of the OpenAPI document: `paths` and `components.schemas`.
 pub(super) const OPENAPI: &str = include_str!("openapi.json");
 
-type Asker = Extension<Arc<Token>>;
+type Asker = Extension<Caller>;
 type Answer = Result<Json<Value>, Refused>;
 
 /// Adds the routes.
@@ -183,7 +182,7 @@ async fn redrive(State(http): State<Http>, Extension(token): Asker, body: Body) 
         ..Selection::default()
     };
     let client = http.service.pool.get().await.map_err(unavailable)?;
-    let actor = Actor::Token(token.id);
+    let actor = Actor::from(&token);
     let done = relay::redrive(&client, &actor, &selection, meant.limit(), meant.dry_run).await;
     let done = done.map_err(unavailable)?;
     let by_cause = meant.by_cause(done.matched);

@@ -2,7 +2,6 @@
 
 use std::fmt::Display;
 use std::str::FromStr;
-use std::sync::Arc;
 
 use axum::extract::{Path, RawQuery, State};
 use axum::http::StatusCode;
@@ -19,9 +18,9 @@ use crate::http::Http;
 use crate::http::refused::Refused;
 use crate::ledger::states::{self, MAX_BLOCKS, MAX_MARKED, MAX_STREAMS, Wanted};
 use crate::ledger::{StreamName, bare, trace};
-use crate::tokens::{Tenants, Token};
+use crate::tokens::{Caller, Tenants, Token};
 
-type Asker = Extension<Arc<Token>>;
+type Asker = Extension<Caller>;
 
 /// Adds the routes.
 pub(super) fn routes(router: Router<Http>) -> Router<Http> {
@@ -32,6 +31,7 @@ pub(super) fn routes(router: Router<Http>) -> Router<Http> {
         .route("/api/v1/ledger/events/{event_id}", get(event))
         .route("/api/v1/ledger/hours", get(hours))
         .route("/api/v1/ledger/held", get(held))
+        .route("/api/v1/ledger/told", get(told))
         .route("/api/v1/ledger/media", get(media))
 }
 
@@ -82,6 +82,14 @@ async fn held(
     RawQuery(query): RawQuery,
 ) -> Response {
     answer(http.ledger_held(&token, query.as_deref()).await)
+}
+
+async fn told(
+    State(http): State<Http>,
+    Extension(token): Asker,
+    RawQuery(query): RawQuery,
+) -> Response {
+    answer(http.ledger_told(&token, query.as_deref()).await)
 }
 
 async fn media(
@@ -208,6 +216,15 @@ impl Http {
         let lacking = lacking.map_err(|error| unavailable(&error))?;
         events.retain(|event| !lacking.contains(event));
         Ok(json!({"held": events}))
+    }
+
+    async fn ledger_told(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {
+        let parameters = Parameters::read(query, vec!["tenant_id", "since"])?;
+        let tenant = tenant(token, &parameters)?;
+        let since: Timestamp = needed(&parameters, "since")?;
+        let (_turn, _place) = (self.query_turn(token)?, self.query_place()?);
+        let told = bare::told(&self.service.pool, tenant, since).await;
+        Ok(json!({"told": told.map_err(|error| unavailable(&error))?}))
     }
 
     async fn ledger_media(&self, token: &Token, query: Option<&str>) -> Result<Value, Refused> {

@@ -16,7 +16,6 @@ mod parameters;
 mod row;
 mod session;
 
-use std::sync::Arc;
 use std::time::Instant;
 
 use axum::extract::{Path, RawQuery, State};
@@ -32,13 +31,13 @@ pub(super) use self::parameters::Parameters;
 use super::Http;
 use super::quota::Over;
 use super::refused::Refused;
-use crate::tokens::{Role, Tenants, Token};
+use crate::tokens::{Caller, Role, Tenants, Token};
 
 /// Adds the routes.
 pub(super) fn routes(mut router: Router<Http>) -> Router<Http> {
     for (path, listing) in listings::ALL {
         let handler = async move |State(http): State<Http>,
-                                  Extension(token): Extension<Arc<Token>>,
+                                  Extension(token): Extension<Caller>,
                                   RawQuery(query): RawQuery| {
             answer(http.list(&token, query.as_deref(), listing).await)
         };
@@ -49,7 +48,7 @@ pub(super) fn routes(mut router: Router<Http>) -> Router<Http> {
 
 async fn one_session(
     State(http): State<Http>,
-    Extension(token): Extension<Arc<Token>>,
+    Extension(token): Extension<Caller>,
     Path(session): Path<String>,
     RawQuery(query): RawQuery,
 ) -> Response {

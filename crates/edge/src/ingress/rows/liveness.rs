@@ -81,7 +81,7 @@ pub(crate) async fn write_devices(
     Ok(())
 }
 
-/// Writes what nodes say of themselves. A last will changes the state alone; a status that the
+/// Writes what nodes say of themselves. A last will changes the state alone, and not when the rest was heard; a status that the
 /// broker had kept does not replace a later one.
 pub(crate) async fn write_statuses(
     transaction: &Transaction<'_>,
@@ -95,7 +95,8 @@ pub(crate) async fn write_statuses(
             "UPDATE nodes n SET
                  status = CASE WHEN u.said_at IS NULL THEN coalesce(n.status, '{}') || u.status
                                ELSE u.status END,
-                 status_at = greatest(n.status_at, u.rx)
+                 status_at = CASE WHEN u.said_at IS NULL THEN coalesce(n.status_at, u.rx)
+                                  ELSE greatest(n.status_at, u.rx) END
              FROM unnest($1::text[], $2::text[], $3::timestamptz[], $4::timestamptz[], $5::bool[])
                  AS s (node_id, text, rx, said_at, retained)
              CROSS JOIN LATERAL (SELECT s.node_id, s.text::jsonb AS status, s.rx, s.said_at,

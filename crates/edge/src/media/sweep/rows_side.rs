@@ -1,6 +1,6 @@
 //! Pending rows: completed, or removed when their time is over.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use uuid::Uuid;
 
 use super::{Error, Sweep};
@@ -44,7 +44,7 @@ impl Sweep<'_> {
         } else {
             settle(self.media, self.pool, row, None, Turn::Awaited).await.map(drop)
         };
-        let expired = row.expires_at.is_none_or(|at| at <= self.now);
+        let expired = row.expires_at.is_none_or(|at| self.is_past(at));
         match done {
             Ok(()) => self.report.completed += 1,
             Err(Fault::NotUploaded | Fault::Differs { .. }) if !expired => self.report.waiting += 1,
@@ -61,6 +61,13 @@ impl Sweep<'_> {
             Err(fault) => self.pass(fault)?,
         }
         Ok(())
+    }
+
+    /// Whether nobody can be at it any more. A store looks at the time of an address when a request begins, so one that
+    /// began in time goes on after it; the row waits for it, and with it the session of the image.
+    fn is_past(&self, expires_at: Timestamp) -> bool {
+        let grace = SignedDuration::try_from(self.media.config.upload_grace);
+        self.now.duration_since(expires_at) >= grace.unwrap_or(SignedDuration::MAX)
     }
 
     /// Removes what was promised: first what is in the store, so that a crash leaves a row to go on with.

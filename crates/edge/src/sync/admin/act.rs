@@ -8,7 +8,7 @@ use jiff::Timestamp;
 use pg::Transaction;
 use serde::Serialize;
 use serde_json::json;
-use tokio_postgres::types::{Json, ToSql};
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::{Actor, scope, uuid};
@@ -247,7 +247,13 @@ async fn run(pool: &pg::Pool, actor: &Actor, action: Action<'_>) -> Result<Done,
         .query_one(
             "INSERT INTO sync_audit (action, via, actor, filter, rows, because)
              VALUES ($1, $2, $3, $4, 1, $5) RETURNING id",
-            &[&action.name, &actor.via, &actor.name, &Json(&action.filter), &action.because],
+            &[
+                &action.name,
+                &actor.via,
+                &actor.name,
+                &actor.noted(action.filter.clone()),
+                &action.because,
+            ],
         )
         .await?
         .try_get(0)?;

@@ -215,6 +215,9 @@ pub struct Noted {
     pub action: String,
     /// By whom.
     pub actor: String,
+    /// The person that they acted for, where they said so.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub acting_for: Option<String>,
     /// The action's number in the audit.
     pub audit_id: i64,
     /// The row's state before.
@@ -267,7 +270,8 @@ pub async fn show(
     let history = client
         .query(
             "SELECT a.at, a.action, a.actor, a.id, r.status, r.attempt_count, r.last_error_code,
-                 r.last_error_message, r.failed_at, r.dlq_reason, r.claimed_by, a.because
+                 r.last_error_message, r.failed_at, r.dlq_reason, r.claimed_by, a.because,
+                 a.filter ->> 'acting_for'
              FROM sync_audit_row r JOIN sync_audit a ON a.id = r.audit_id
              WHERE r.outbox_id = $1 ORDER BY r.audit_id DESC LIMIT $2",
             &[&id.uuid(), &MAX_HISTORY],
@@ -287,6 +291,7 @@ pub async fn show(
             dlq_reason: row.try_get(9)?,
             claimed_by: row.try_get(10)?,
             because: row.try_get(11)?,
+            acting_for: row.try_get(12)?,
         })
     });
     Ok(Some(Detail {

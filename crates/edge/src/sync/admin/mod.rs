@@ -14,9 +14,11 @@ mod stats;
 use std::fmt;
 use std::str::FromStr;
 
-use api::tokens::{Tenants, Token};
+use api::tokens::{Caller, Tenants};
 use event::id::TenantId;
 use serde::Serialize;
+use serde_json::Value;
+use tokio_postgres::types::Json;
 use uuid::Uuid;
 
 pub use act::{
@@ -92,17 +94,19 @@ const MAX_ACTOR_CHARS: usize = 200;
 pub struct Actor {
     via: &'static str,
     name: String,
+    acting_for: Option<String>,
 }
 
 impl Actor {
     /// Whoever has a token.
-    pub fn token(token: &Token) -> Actor {
-        Actor { via: "http", name: clip(&format!("token {} ({})", token.name, token.id)) }
+    pub fn token(caller: &Caller) -> Actor {
+        let name = clip(&format!("token {} ({})", caller.name, caller.id));
+        Actor { via: "http", name, acting_for: caller.acting_for().map(str::to_owned) }
     }
 
     /// A user of this machine.
     pub fn user(name: &str) -> Actor {
-        Actor { via: "cli", name: clip(&format!("user {name}")) }
+        Actor { via: "cli", name: clip(&format!("user {name}")), acting_for: None }
     }
 
     /// How they came.
@@ -113,6 +117,14 @@ impl Actor {
     /// Who they are.
     pub(crate) fn name(&self) -> &str {
         &self.name
+    }
+
+    /// What was asked for, as the audit keeps it: with the person beside it that a token acts for.
+    pub(crate) fn noted(&self, mut filter: Value) -> Json<Value> {
+        if let Some(person) = &self.acting_for {
+            filter["acting_for"] = person.as_str().into();
+        }
+        Json(filter)
     }
 }
 

@@ -223,7 +223,7 @@ fn a_malformed_ack_is_refused_by_name() {
 fn a_status_is_written_as_documented_and_read_back() {
     let documented = json!({"v": 1, "state": "online", "epoch": EPOCH, "head": 1200, "acked": 1041,
         "oldest": 1002, "bytes": 73400320, "backlog": 159, "drops": 13, "gaps": 1, "clock": "set",
-        "at": "2026-02-01T10:05:00Z", "free_bytes": 1234567890, "version": "0.1.0",
+        "at": "2026-02-01T10:05:00Z", "free_bytes": 1234567890, "oldest_at": "2026-02-01T09:58:12Z", "version": "0.1.0",
         "written_bytes_per_day": 12345678,
         "ignored_acks": {"regressed": 1, "foreign_epoch": 2, "beyond_head": 3}});
     let status = Status::parse(documented.to_string().as_bytes()).unwrap();
@@ -255,6 +255,10 @@ fn a_status_is_written_as_documented_and_read_back() {
         body[name] = value;
         assert_eq!(Status::parse(body.to_string().as_bytes()).unwrap_err().field(), Some(name));
     }
+    let mut older = documented.clone();
+    older.as_object_mut().unwrap().remove("oldest_at");
+    let older = Status::parse(older.to_string().as_bytes()).unwrap();
+    assert_eq!(older.report.unwrap().oldest_at, None, "a node that does not say it");
     let mut body = documented;
     body["head"] = json!("many");
     assert!(Status::parse(body.to_string().as_bytes()).is_err());

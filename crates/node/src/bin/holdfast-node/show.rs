@@ -72,6 +72,7 @@ fn from_spool(config: &Config) -> Result<NodeStatus> {
         clock: Clock::Unset,
         at: Timestamp::now(),
         free_bytes: None,
+        oldest_at: node::oldest_at(spool.reader(found.acked + 1)),
         version: env!("CARGO_PKG_VERSION").to_owned(),
         written_bytes_per_day: None,
         ignored_acks: IgnoredAcks::default(),
@@ -119,6 +120,10 @@ fn render(status: &NodeStatus, paint: Paint) -> String {
         (_, Some(seconds)) => format!(", drains in about {}", span(seconds)),
         (_, None) => ", not shrinking".to_owned(),
     };
+    let waits = report.oldest_at.map_or(String::new(), |at| {
+        let seconds = report.at.duration_since(at).as_secs();
+        format!(", the oldest waits for {}", span(u64::try_from(seconds).unwrap_or(0)))
+    });
     let free = report.free_bytes.map_or("unknown".to_owned(), bytes);
     let wear = match report.written_bytes_per_day {
         Some(written) => format!("{} written per day", bytes(written)),
@@ -142,7 +147,7 @@ fn render(status: &NodeStatus, paint: Paint) -> String {
     row("link", format!("{link}{since}, {}", local.broker));
     row("head", count(report.head));
     row("acked", format!("{}, last ack {last_ack}", count(report.acked)));
-    row("backlog", format!("{}{drain}{http}", count(report.backlog)));
+    row("backlog", format!("{}{waits}{drain}{http}", count(report.backlog)));
     row(
         "sending",
         format!(

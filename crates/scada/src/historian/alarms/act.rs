@@ -93,7 +93,7 @@ pub async fn act(
     let row = transaction.query_opt(&query, &place).await?;
     let mut one = stored(&row.ok_or_else(|| NotDone::Unknown(key.clone()))?);
     let steps = one.alarm.apply(input, now, rules)?;
-    let (kind, name) = actor.columns();
+    let ((kind, name), person) = (actor.columns(), actor.person());
     let [plant, area, unit, tag] = place;
     match input {
         // The four columns of a shelf are set together, which the table CHECKs.
@@ -103,7 +103,7 @@ pub async fn act(
                     "UPDATE alarm_state SET shelved_until = $5, shelved_at = $6, shelved_by = $7,
                          shelf_reason = $8, updated_at = now()
                      WHERE plant = $1 AND area = $2 AND unit_name = $3 AND tag = $4",
-                    &[plant, area, unit, tag, &until, &now, &name, &reason],
+                    &[plant, area, unit, tag, &until, &now, &person, &reason],
                 )
                 .await?;
         }
@@ -113,7 +113,7 @@ pub async fn act(
                 .execute(
                     "UPDATE alarm_state SET acknowledged_at = $5, acknowledged_by = $6
                      WHERE plant = $1 AND area = $2 AND unit_name = $3 AND tag = $4",
-                    &[plant, area, unit, tag, &now, &name],
+                    &[plant, area, unit, tag, &now, &person],
                 )
                 .await?;
         }
@@ -126,6 +126,7 @@ pub async fn act(
             severity: one.alarm.severity,
             step,
             actor: (kind, name.clone()),
+            acting_for: actor.acting_for().map(str::to_owned),
             reason: reason.clone(),
             event_id: None,
         })

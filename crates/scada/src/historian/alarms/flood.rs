@@ -105,6 +105,12 @@ pub(super) async fn watch(
     Ok(())
 }
 
+/// At how many positions a flood goes on.
+pub(crate) async fn floods(client: &pg::Client) -> Result<i64, pg::Error> {
+    let query = "SELECT count(*) FROM alarm_floods WHERE ended_at IS NULL";
+    Ok(client.query_one(query, &[]).await?.get(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

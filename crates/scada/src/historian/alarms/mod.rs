@@ -11,6 +11,7 @@ pub mod state;
 mod sweep;
 
 pub use act::{Deed, NotDone, act};
+pub(super) use flood::floods;
 pub use flood::{Flood, Position};
 pub use list::{AlarmView, Shown, list};
 pub use rows::Key;

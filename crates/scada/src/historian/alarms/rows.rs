@@ -47,6 +47,7 @@ pub(super) struct Line {
     pub(super) severity: Severity,
     pub(super) step: Step,
     pub(super) actor: (&'static str, String),
+    pub(super) acting_for: Option<String>,
     pub(super) reason: Option<String>,
     pub(super) event_id: Option<Uuid>,
 }
@@ -89,10 +90,10 @@ const SAVE: &str = "UPDATE alarm_state AS s SET
 /// Who listens is told with the same statement, once.
 const JOURNAL: &str = "WITH added AS (
         INSERT INTO alarm_journal (plant, area, unit_name, tag, at, action, from_state, to_state,
-            actor_kind, actor, reason, event_id, severity, late, announced)
+            actor_kind, actor, reason, event_id, severity, late, announced, acting_for)
         SELECT * FROM unnest($1::text[], $2::text[], $3::text[], $4::text[], $5::timestamptz[], $6::text[],
             $7::text[], $8::text[], $9::text[], $10::text[], $11::text[], $12::uuid[], $13::text[],
-            $14::bool[], $15::bool[])
+            $14::bool[], $15::bool[], $16::text[])
         RETURNING announced)
     SELECT pg_notify('alarm_announced', '') WHERE EXISTS (SELECT FROM added WHERE announced)";
 
@@ -139,6 +140,7 @@ pub(crate) async fn follow(
                     severity: one.alarm.severity,
                     step,
                     actor: ("process", format!("node {}", envelope.node_id)),
+                    acting_for: None,
                     reason: None,
                     event_id: Some(envelope.event_id.uuid()),
                 });
@@ -286,6 +288,7 @@ pub(super) async fn journal(
     let text = |get: fn(&Line) -> &str| lines.iter().map(get).collect::<Vec<_>>();
     let times: Vec<Timestamp> = lines.iter().map(|line| line.step.at).collect();
     let reasons: Vec<Option<&str>> = lines.iter().map(|line| line.reason.as_deref()).collect();
+    let persons: Vec<Option<&str>> = lines.iter().map(|line| line.acting_for.as_deref()).collect();
     let ids: Vec<Option<Uuid>> = lines.iter().map(|line| line.event_id).collect();
     let late: Vec<bool> = lines.iter().map(|line| line.step.late).collect();
     let announced: Vec<bool> = lines.iter().map(|line| line.step.announced).collect();
@@ -309,6 +312,7 @@ pub(super) async fn journal(
                 &text(|line| line.severity.as_str()),
                 &late,
                 &announced,
+                &persons,
             ],
         )
         .await?;

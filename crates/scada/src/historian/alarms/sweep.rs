@@ -46,6 +46,7 @@ pub(crate) async fn sweep(
                 severity: one.alarm.severity,
                 step,
                 actor: ("system", "historian".to_owned()),
+                acting_for: None,
                 reason: None,
                 event_id: None,
             }));

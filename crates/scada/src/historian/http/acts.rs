@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use api::Refused;
-use api::tokens::{Role, Token};
+use api::tokens::{Caller, Role, Token};
 use axum::body::Bytes;
 use axum::extract::{Path, State};
 use axum::http::StatusCode;
@@ -92,15 +92,15 @@ fn answer(done: Result<Value, Refused>) -> Response {
 }
 
 impl Http {
-    async fn act(&self, token: &Token, place: Place, deed: Deed) -> Result<Value, Refused> {
-        may_act(token)?;
+    async fn act(&self, caller: &Caller, place: Place, deed: Deed) -> Result<Value, Refused> {
+        may_act(caller)?;
         let Path((plant, area, unit, tag)) = place;
         // The names came with the request, so they are not said back.
         let unknown =
             || Refused::new(StatusCode::NOT_FOUND, "no_such_alarm", "there is no such alarm");
         let key: Key = format!("{plant}.{area}.{unit}.{tag}").parse().map_err(|_| unknown())?;
         let mut client = self.service.pool.get().await.map_err(|error| unavailable(&error))?;
-        let (actor, rules) = (Actor::Token(token.id), &self.service.config.rules);
+        let (actor, rules) = (Actor::from(caller), &self.service.config.rules);
         let done = act(&mut client, &actor, &key, &deed, Timestamp::now(), rules).await;
         done.map_err(|error| match error {
             NotDone::NotAllowed(_) => {

@@ -102,7 +102,7 @@ pub(super) async fn replay(
     });
     let message_ids = (!ids.is_empty()).then(|| ids.into_iter().collect());
     let filter = Filter { message_ids, cause_code: reason, ..Filter::default() };
-    let (database, actor) = (&http.service.config.database, Actor::Token(token.id));
+    let (database, actor) = (&http.service.config.database, Actor::from(&token));
     let begun = Replay::begin(database, &actor, parameters).await;
     let replay = begun.map_err(|error| unavailable(&error))?.ok_or_else(|| {
         let message = "dead letters are being replayed already, one replay at a time: come back when it has ended";

@@ -22,6 +22,9 @@ const STATES: &[&str] =
 const ACTIONS: &[&str] =
     &["raised", "cleared", "acknowledged", "shelved", "unshelved", "chattering"];
 
+/// What somebody still has to look at: neither returned and acknowledged, nor on the shelf.
+const OPEN: &str = "state <> 'normal' AND shelved_until IS NULL";
+
 /// A list; rows are ordered by a time and a second column, the newest first.
 struct List {
     path: &'static str,
@@ -95,6 +98,7 @@ static LISTS: [List; 6] = [
             Filter::Name("tag"),
             Filter::Word("severity", SEVERITIES),
             Filter::Flag("shelved", "shelved_until IS NOT NULL"),
+            Filter::Flag("open", OPEN),
         ],
         at: "coalesce(last_raised_at, to_timestamp(0))",
         then: "(plant || '.' || area || '.' || unit_name || '.' || tag)",
@@ -102,7 +106,7 @@ static LISTS: [List; 6] = [
     },
     List {
         path: "/api/v1/alarm-journal",
-        columns: "id, plant, area, unit_name, tag, at, recorded_at, action, from_state, to_state, actor_kind, actor, reason, event_id, severity, late, announced",
+        columns: "id, plant, area, unit_name, tag, at, recorded_at, action, from_state, to_state, actor_kind, actor, acting_for, reason, event_id, severity, late, announced",
         table: "alarm_journal",
         filters: &[
             Filter::Name("plant"),

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 
 use api::Refused;
 use api::open::{Open, Route, is_open};
-use api::tokens::{Role, Token, Tokens};
+use api::tokens::{Caller, Role, Token, Tokens};
 use axum::extract::{ConnectInfo, DefaultBodyLimit, Request, State};
 use axum::http::header::CONTENT_TYPE;
 use axum::http::{Method, StatusCode};
@@ -187,7 +187,7 @@ fn unavailable(error: &pg::Error) -> Refused {
 }
 
 /// The token that the guard has let in.
-type Bearer = Extension<Arc<Token>>;
+type Bearer = Extension<Caller>;
 
 /// The database answers, and data moves.
 async fn ready(State(http): State<Http>) -> Response {

@@ -3,11 +3,12 @@
 use std::time::{Duration, Instant};
 
 use api::Refused;
-use axum::extract::State;
+use axum::extract::{RawQuery, State};
 use axum::{Extension, Json};
 use jiff::Timestamp;
 use serde_json::{Value, json};
 
+use super::query::Parameters;
 use super::{Bearer, Http, may_read, unavailable};
 use crate::historian::config::Bus;
 use crate::historian::standing::standing;
@@ -19,7 +20,9 @@ const MAX_DEAD: i64 = 10_000;
 /// How old the number of a broker's dead letters may get.
 const LOOK_EVERY: Duration = Duration::from_secs(300);
 const MAX_FLOODS: i64 = 100;
-const MAX_TAGS: i64 = 1_000;
+/// Tags of an answer when nothing else is said, and at most.
+const TAGS_SHOWN: i64 = 1_000;
+const MAX_TAGS: i64 = 20_000;
 
 /// Plants are few: each is found by one step in the index, and its last seconds by another.
 const RATE: &str = "WITH RECURSIVE plants AS (
@@ -104,12 +107,15 @@ pub(super) async fn summary(
 pub(super) async fn tags(
     State(http): State<Http>,
     Extension(token): Bearer,
+    RawQuery(query): RawQuery,
 ) -> Result<Json<Value>, Refused> {
     may_read(&token)?;
+    let asked = Parameters::read(query.as_deref(), &["limit"])?;
+    let limit = asked.number("limit", (1, MAX_TAGS), TAGS_SHOWN)?;
     let (_place, client) = http.query().await?;
-    let rows = client.query(TAGS, &[&(MAX_TAGS + 1)]).await;
+    let rows = client.query(TAGS, &[&(limit + 1)]).await;
     let rows = rows.map_err(|error| unavailable(&error.into()))?;
-    let shown = usize::try_from(MAX_TAGS).unwrap_or(usize::MAX);
+    let shown = usize::try_from(limit).unwrap_or(usize::MAX);
     let tag = |row: &tokio_postgres::Row| {
         let text = |column: usize| row.get::<_, String>(column);
         json!({
