@@ -58,6 +58,7 @@ const BENCHMARKS: &[(&str, Benchmark)] = &[
     ("scada_pipeline", scada_pipeline::run),
     ("schedule", schedule::run),
     ("console", console::run),
+    ("page", console::page::run),
 ];
 
 /// Sizes are those that are named, where a run is otherwise cut to a time.

@@ -104,7 +104,8 @@ async fn an_orphan_is_ended_only_if_it_is_the_one_that_was_started() {
     std::fs::write(&note, process.pid().to_string()).unwrap();
     // A parent goes on while its child is still becoming the program, and has no arguments yet.
     let arguments = format!("/proc/{}/cmdline", process.pid());
-    wait_for("its arguments", || std::fs::read(&arguments).is_ok_and(|line| !line.is_empty())).await;
+    wait_for("its arguments", || std::fs::read(&arguments).is_ok_and(|line| !line.is_empty()))
+        .await;
 
     Process::end_orphan(&note, "another".as_ref()).await.unwrap();
     assert!(process.is_running(), "its command line does not have the argument");

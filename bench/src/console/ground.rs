@@ -1,9 +1,5 @@
-//! The operator's page: the picture of a site with a thousand nodes, and a plot of a million points, each beside the plain SQL that a person would write at
-//! the database behind it.
-//!
-//! Everything is real and in this process: an edge and a historian on a private Postgres, and a console that asks them over HTTP. The picture is asked for as a browser asks, with a
-//! session; by hand it is one count of nodes by how long ago each was heard. The plot is a thousand pixels wide, and asked for when the historian has made the minutes of every hour that is over; by hand it is every point of
-//! the series, which a page would then have to thin out, and, as another row, the buckets by `date_bin`.
+//! What the console's benchmarks look at: an edge with a thousand nodes and a historian with a million points, on a private Postgres, and a console that asks them
+//! over HTTP. All of it is real and in this process.
 
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
@@ -18,14 +14,11 @@ use serde_json::{Value, json};
 use tokio::runtime::Runtime;
 use tokio_postgres::Client;
 
-use crate::measure::interleaved;
 use crate::place::Place;
-use crate::row::Row;
 
-const NODES: i32 = 1_000;
+pub(super) const NODES: i32 = 1_000;
 const POINTS: i32 = 1_000_000;
 const WIDTH: usize = 1_000;
-const ROUNDS: usize = 5;
 /// Pictures of one round.
 const PICTURES: usize = 50;
 /// How long the console may take to have seen every node.
@@ -59,48 +52,31 @@ const BUCKETS_BY_HAND: &str =
     WHERE plant = 'PLANT01' AND area = 'AREA01' AND unit_name = 'UNIT_01' AND tag = 'TEMP'
         AND timestamp >= $1 AND timestamp < $2 GROUP BY 1 ORDER BY 1";
 
-pub(crate) fn run(place: &Place) -> Result<Vec<Row>> {
-    place.say("console", "starting Postgres");
+/// Lays the ground, measures on it, and clears it away.
+pub(super) fn on<T>(
+    place: &Place,
+    name: &str,
+    measure: impl FnOnce(&Runtime, &Ground) -> Result<T>,
+) -> Result<T> {
+    place.say(name, "starting Postgres");
     let runtime = Runtime::new()?;
     // The user that runs Postgres must be able to enter, which the target folder does not promise.
     let folder = tempfile::Builder::new().prefix("holdfast-bench-").tempdir()?;
     std::fs::set_permissions(folder.path(), std::fs::Permissions::from_mode(0o711))?;
     let mut server =
         runtime.block_on(Postgres::start(folder.path(), PostgresOptions::default()))?;
-    let rows = measure(place, &runtime, &server, folder.path());
+    place.say(name, "a thousand nodes and a million points");
+    let measured = runtime.block_on(Ground::lay(&server, folder.path())).and_then(|ground| {
+        let measured = measure(&runtime, &ground);
+        runtime.block_on(ground.leave());
+        measured
+    });
     runtime.block_on(server.stop())?;
-    rows
-}
-
-fn measure(place: &Place, runtime: &Runtime, server: &Postgres, folder: &Path) -> Result<Vec<Row>> {
-    place.say("console", "a thousand nodes and a million points");
-    let ground = runtime.block_on(Ground::lay(server, folder))?;
-    place.say("console", "looking");
-    let picture = interleaved(
-        ROUNDS,
-        || runtime.block_on(ground.pictures()),
-        || runtime.block_on(ground.nodes_by_hand()),
-    )?;
-    let plot = interleaved(
-        ROUNDS,
-        || runtime.block_on(ground.plot()),
-        || runtime.block_on(ground.points_by_hand()),
-    )?;
-    let buckets = interleaved(
-        ROUNDS,
-        || runtime.block_on(ground.plot()),
-        || runtime.block_on(ground.buckets_by_hand()),
-    )?;
-    runtime.block_on(ground.leave());
-    Ok(vec![
-        Row::less("console/picture_of_1000_nodes", "ms", picture.0, picture.1),
-        Row::less("console/plot_of_a_million_beside_all_points", "ms", plot.0, plot.1),
-        Row::less("console/plot_of_a_million_beside_buckets", "ms", buckets.0, buckets.1),
-    ])
+    measured
 }
 
 /// Everything that runs.
-struct Ground {
+pub(super) struct Ground {
     edge: edge::Edge,
     historian: scada::historian::Historian,
     console: console::Console,
@@ -236,7 +212,7 @@ impl Ground {
     }
 
     /// Milliseconds of one picture.
-    async fn pictures(&self) -> Result<f64> {
+    pub(super) async fn pictures(&self) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..PICTURES {
             let picture = self.get("/api/v1/picture").await?;
@@ -245,7 +221,7 @@ impl Ground {
         Ok(start.elapsed().as_secs_f64() * 1e3 / PICTURES as f64)
     }
 
-    async fn nodes_by_hand(&self) -> Result<f64> {
+    pub(super) async fn nodes_by_hand(&self) -> Result<f64> {
         let start = Instant::now();
         for _ in 0..PICTURES {
             let row = self.at_edge.query_one(NODES_BY_HAND, &[]).await?;
@@ -255,7 +231,7 @@ impl Ground {
     }
 
     /// Milliseconds of one plot of everything.
-    async fn plot(&self) -> Result<f64> {
+    pub(super) async fn plot(&self) -> Result<f64> {
         let start = Instant::now();
         let path = format!(
             "/api/v1/explore/points?series=historian:PLANT01:AREA01:UNIT_01:TEMP&from={}&to={}&width={WIDTH}",
@@ -273,20 +249,31 @@ impl Ground {
         Ok(start.elapsed().as_secs_f64() * 1e3)
     }
 
-    async fn points_by_hand(&self) -> Result<f64> {
+    pub(super) async fn points_by_hand(&self) -> Result<f64> {
         let start = Instant::now();
         let rows = self.at_historian.query(POINTS_BY_HAND, &[&self.from, &self.to]).await?;
         ensure!(i32::try_from(rows.len()) == Ok(POINTS), "{} points are there", rows.len());
         Ok(start.elapsed().as_secs_f64() * 1e3)
     }
 
-    async fn buckets_by_hand(&self) -> Result<f64> {
+    pub(super) async fn buckets_by_hand(&self) -> Result<f64> {
         let start = Instant::now();
         let bucket = format!("{} s", f64::from(POINTS) / WIDTH as f64);
         let rows =
             self.at_historian.query(BUCKETS_BY_HAND, &[&self.from, &self.to, &bucket]).await?;
         ensure!((WIDTH..=WIDTH + 2).contains(&rows.len()), "{} buckets are there", rows.len());
         Ok(start.elapsed().as_secs_f64() * 1e3)
+    }
+
+    /// Where a browser finds the console, and what an operator signs in with.
+    pub(super) async fn door(&self) -> Result<(&str, String)> {
+        Ok((&self.base, token(&self.at_historian, Role::Operator).await?))
+    }
+
+    /// Every node is heard, as it would be of nodes that report.
+    pub(super) async fn hear(&self) -> Result<()> {
+        self.at_edge.execute("UPDATE nodes SET last_rx_at = now()", &[]).await?;
+        Ok(())
     }
 
     async fn leave(self) {
