@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use crate::retention_ground::{
     TestStore, aggregated, away, days_ago, delivering, embedded, fill, keys, set_state, stores,
-    turn,
+    take_turn, turn,
 };
 use crate::site::Site;
 
@@ -125,7 +125,7 @@ async fn redriven(store: &Bucket) {
         true
     };
     let retention = Retention::new(&config, Some(store.clone())).watched(Arc::new(redrive));
-    let report = retention.turn().await.unwrap().unwrap();
+    let report = take_turn(&retention).await.unwrap();
     assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 9, "{report:?}");
     assert_eq!(site.text("SELECT status FROM sync_outbox WHERE seq = 12").await, "pending");
     whole(&site, store).await;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use edge::retention::{Error, Fate, Job, Retention};
 use testkit::Tmpfs;
 
-use crate::retention_ground::{days_ago, delivering, event, fill, set_state, turn};
+use crate::retention_ground::{days_ago, delivering, event, fill, set_state, take_turn, turn};
 use crate::site::{Site, config};
 
 const DATABASE: &str = "SELECT pg_database_size(current_database())";
@@ -145,13 +145,7 @@ async fn a_disk_that_fills_up_is_a_limit_too() {
     assert_eq!(conserved(&site, 6_000).await, lost);
 
     drop(small);
-    let ended = loop {
-        match retention.turn().await {
-            // The lock of the turn before goes with its connection.
-            Ok(None) => {}
-            ended => break ended,
-        }
-    };
+    let ended = take_turn(&retention).await;
     assert!(matches!(ended, Err(Error::Disk(_))), "a disk that is gone is said: {ended:?}");
 }
 
@@ -187,8 +181,7 @@ async fn telemetry_goes_before_events_and_events_before_alarms() {
         }
         true
     };
-    let report =
-        Retention::new(&config, None).watched(Arc::new(watch)).turn().await.unwrap().unwrap();
+    let report = take_turn(&Retention::new(&config, None).watched(Arc::new(watch))).await.unwrap();
     for after in left.lock().unwrap().iter() {
         let [telemetry, events, alarms] = after[..] else { panic!("{after:?}") };
         assert!(telemetry == 0 || events == 280, "{after:?}");
@@ -214,7 +207,7 @@ async fn a_kill_in_the_middle_of_a_drop_conserves() {
         let watch = move |step: &str| {
             !step.starts_with("forced.") || made.fetch_add(1, Ordering::SeqCst) + 1 < kill_at
         };
-        let ended = Retention::new(&config, None).watched(Arc::new(watch)).turn().await;
+        let ended = take_turn(&Retention::new(&config, None).watched(Arc::new(watch))).await;
         assert!(matches!(ended, Err(Error::Ended(_))), "{ended:?}");
         conserved(&site, 400).await;
         turn(&config, None).await;
@@ -247,7 +240,7 @@ async fn a_connection_that_dies_conserves() {
         }
         true
     };
-    let ended = Retention::new(&config, None).watched(Arc::new(watch)).turn().await;
+    let ended = take_turn(&Retention::new(&config, None).watched(Arc::new(watch))).await;
     assert!(matches!(ended, Err(Error::Database(_))), "{ended:?}");
     assert_eq!(conserved(&site, 400).await, 0);
     turn(&config, None).await;

@@ -9,7 +9,7 @@ use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use axum::routing::any;
 use edge::Config;
-use edge::retention::{Report, Retention};
+use edge::retention::{Error, Report, Retention};
 use event::id::EventId;
 use jiff::{SignedDuration, Timestamp};
 use objects::{Address, Bucket, Style};
@@ -27,13 +27,16 @@ pub(crate) fn delivering(site: &Site) -> Config {
 }
 
 pub(crate) async fn turn(config: &Config, store: Option<&Bucket>) -> Report {
-    let retention = Retention::new(config, store.cloned());
-    // The lock of the turn before goes with its connection, which the server closes in its own time.
-    let mut report = None;
-    while report.is_none() {
-        report = retention.turn().await.unwrap();
+    take_turn(&Retention::new(config, store.cloned())).await.unwrap()
+}
+
+/// A turn, once the lock of the turn before is gone: it goes with its connection, which the server closes in its own time.
+pub(crate) async fn take_turn(retention: &Retention) -> Result<Report, Error> {
+    loop {
+        if let Some(report) = retention.turn().await? {
+            return Ok(report);
+        }
     }
-    report.unwrap()
 }
 
 pub(crate) fn days_ago(days: i64) -> Timestamp {

@@ -13,7 +13,7 @@ use testkit::{EmbeddedStore, eventually};
 use uuid::Uuid;
 
 use crate::retention_archive::{image, left, media_event};
-use crate::retention_ground::{TestStore, delivering, stores, turn};
+use crate::retention_ground::{TestStore, delivering, stores, take_turn, turn};
 use crate::site::{LONG, Site};
 use crate::sync_cloud::{Say, TestCloud, forward, sync_config};
 use crate::sync_real::RealCloud;
@@ -110,7 +110,7 @@ async fn copied_go_first(store: &Bucket) {
         seen.fetch_or(ends, Ordering::SeqCst);
         !ends
     }));
-    assert!(matches!(watched.turn().await, Err(Error::Ended(_))));
+    assert!(matches!(take_turn(&watched).await, Err(Error::Ended(_))));
     assert!(killed.load(Ordering::SeqCst));
     assert_eq!((site.number(alarms).await, left(store).await.len()), (0, 3));
 

@@ -9,7 +9,7 @@ use event::id::TenantId;
 use serde_json::{Value, json};
 use testkit::eventually;
 
-use crate::retention_ground::{days_ago, delivering, fill, turn};
+use crate::retention_ground::{days_ago, delivering, fill, take_turn, turn};
 use crate::site::{LONG, Site, number};
 use crate::sync::all_are;
 use crate::sync_cloud::{forward, sync_config};
@@ -101,7 +101,7 @@ async fn a_kill_before_the_commit_leaves_the_events_and_no_notice() {
     let mut config = delivering(&site);
     config.retention.max_database_bytes = Some(1);
     let watch = |step: &str| step != "forced.written";
-    let ended = Retention::new(&config, None).watched(Arc::new(watch)).turn().await;
+    let ended = take_turn(&Retention::new(&config, None).watched(Arc::new(watch))).await;
     assert!(matches!(ended, Err(Error::Ended("forced.written"))), "{ended:?}");
     assert_eq!(ids(&site, tenant).await, before, "the events are there, and nothing else is");
     turn(&config, None).await;

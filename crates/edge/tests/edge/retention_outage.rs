@@ -5,7 +5,9 @@ use std::sync::{Arc, Mutex};
 
 use edge::retention::{Error, Fate, Job, Retention};
 
-use crate::retention_ground::{aggregated, days_ago, delivering, event, fill, set_state, turn};
+use crate::retention_ground::{
+    aggregated, days_ago, delivering, event, fill, set_state, take_turn, turn,
+};
 use crate::site::Site;
 
 /// Runs statements on a connection of their own, from inside a step.
@@ -35,6 +37,17 @@ fn ask(database: &pg::Options, text: &'static str) -> Vec<i64> {
 const READ: &str = "SELECT (coalesce(seq_tup_read, 0) + coalesce(idx_tup_fetch, 0))::int8
     FROM pg_stat_user_tables WHERE relname = 'sync_outbox'";
 
+/// Whoever took a turn is gone, and has counted what it read: that is done when a connection ends.
+async fn nobody_retains(site: &Site) {
+    let here = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
+        AND application_name = 'holdfast-retention'";
+    testkit::eventually(crate::site::LONG, "turns have ended", async || {
+        site.number(here).await == 0
+    })
+    .await
+    .unwrap();
+}
+
 /// What waits for the cloud is found by device and time: the rest of a backlog is not read.
 #[tokio::test]
 async fn a_backlog_costs_the_search_of_a_month_nothing() {
@@ -57,6 +70,7 @@ async fn a_backlog_costs_the_search_of_a_month_nothing() {
     assert!(report.lines[0].why.starts_with("1 readings"), "{report:?}");
     set_state(&site, "acked", 0, "seq = 7").await;
 
+    nobody_retains(&site).await;
     let client = site.client().await;
     let flushed = "SELECT pg_stat_force_next_flush()";
     client.query(flushed, &[]).await.unwrap();
@@ -68,15 +82,9 @@ async fn a_backlog_costs_the_search_of_a_month_nothing() {
     .unwrap();
     let before = site.number(READ).await;
     let seen = Retention::new(&config, None).watched(Arc::new(|step| step != "partition.locked"));
-    let ended = seen.turn().await;
+    let ended = take_turn(&seen).await;
     assert!(matches!(ended, Err(Error::Ended("partition.locked"))), "{ended:?}");
-    let alone = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()
-        AND application_name = 'holdfast-retention'";
-    testkit::eventually(crate::site::LONG, "it has counted what it read", async || {
-        site.number(alone).await == 0
-    })
-    .await
-    .unwrap();
+    nobody_retains(&site).await;
     let read = site.number(READ).await - before;
     assert!((1..200).contains(&read), "{read} rows of 10,010 were read");
 }
@@ -104,7 +112,7 @@ async fn a_search_that_takes_too_long_holds_the_month_and_nothing_else() {
         true
     };
     let slow = Retention::new(&config, None).watched(Arc::new(slow));
-    let report = slow.turn().await.unwrap().unwrap();
+    let report = take_turn(&slow).await.unwrap();
     assert_eq!((report.rows(Job::Raw, Fate::Held), &report.failures[..]), (20, &[][..]));
     assert_eq!(site.number("SELECT count(*) FROM telemetry_raw").await, 20, "the month is there");
     assert_eq!(site.number("SELECT count(*) FROM sync_outbox").await, 0, "the limit was enforced");
@@ -186,7 +194,7 @@ async fn the_limit_takes_what_was_delivered_before_what_was_not() {
         true
     };
     let watched = Retention::new(&config, None).watched(Arc::new(watch));
-    let report = watched.turn().await.unwrap().unwrap();
+    let report = take_turn(&watched).await.unwrap();
     // A step stands before its commit, so others still see what it takes.
     let seen = seen.lock().unwrap().clone();
     assert_eq!(seen[0], ("partition.locked".to_owned(), vec![0, 200, 2_000]), "{seen:?}");
@@ -225,7 +233,7 @@ async fn what_cannot_go_does_not_stand_in_the_way_of_what_can() {
         true
     };
     let watched = Retention::new(&config, None).watched(Arc::new(watch));
-    let report = watched.turn().await.unwrap().unwrap();
+    let report = take_turn(&watched).await.unwrap();
     for after in left.lock().unwrap().iter() {
         assert!(after[0] == 0 || after[1] == 50, "telemetry goes before events: {after:?}");
     }

@@ -249,7 +249,8 @@ async fn a_restore_that_is_killed_is_done_again_once_nobody_is_at_it() {
     holder.batch_execute(lock).await.unwrap();
     let mut process = Process::spawn(site.command(&restore), None).unwrap();
     eventually(LONG, "pg_restore waits at the door", async || {
-        let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted";
+        let sql = "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted
+            AND database = (SELECT oid FROM pg_database WHERE datname = current_database())";
         holder.query_one(sql, &[]).await.unwrap().get::<_, i64>(0) > 0
     })
     .await

@@ -38,7 +38,7 @@ fn write(folder: &Path, name: &str, text: &str) -> PathBuf {
 
 /// A port that nobody listens on.
 fn free_port() -> u16 {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+    testkit::rig::free_port().unwrap()
 }
 
 fn doctor(folder: &Path, arguments: &[&str]) -> (Output, Vec<Value>) {

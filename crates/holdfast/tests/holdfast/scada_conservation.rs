@@ -25,7 +25,7 @@ use rig::{Postgres, PostgresOptions, Process};
 use scada::producer::Source;
 use scada::producer::config::Nodes;
 use testkit::rig::KafkaOptions;
-use testkit::{PrivateKafka, eventually};
+use testkit::{Logs, PrivateKafka, eventually};
 use uuid::Uuid;
 
 const LONG: Duration = Duration::from_secs(120);
@@ -81,6 +81,7 @@ struct Site {
     historians: [Role; 2],
     kafka: PrivateKafka,
     postgres: Postgres,
+    _logs: Logs,
     folder: tempfile::TempDir,
     /// Runs of the producer so far; the number is the seed of each.
     runs: u64,
@@ -196,7 +197,8 @@ impl Site {
         write("quiet.toml", node("60m"));
         let config = write("node.toml", node("50ms"));
         let producer = Role::start(&["producer", "run", "--seed", "1"], &config);
-        Some(Site { producer, historians, kafka, postgres, folder, runs: 1 })
+        let logs = Logs::below(folder.path());
+        Some(Site { producer, historians, kafka, postgres, _logs: logs, folder, runs: 1 })
     }
 
     fn path(&self, name: &str) -> PathBuf {

@@ -7,7 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use rig::Process;
-use testkit::eventually;
+use testkit::{Logs, eventually};
 
 const SOON: Duration = Duration::from_secs(60);
 /// A private Kafka takes its time on a busy machine.
@@ -16,6 +16,20 @@ const STARTED: Duration = Duration::from_secs(180);
 struct Up {
     data: PathBuf,
     process: Process,
+    _logs: Logs,
+}
+
+/// One that a failed test leaves would leave its roles behind, at work for ever.
+impl Drop for Up {
+    fn drop(&mut self) {
+        if std::thread::panicking() && self.process.is_running() {
+            let _ = Command::new("kill").arg(self.process.pid().to_string()).status();
+            let began = std::time::Instant::now();
+            while self.process.is_running() && began.elapsed() < SOON {
+                std::thread::sleep(Duration::from_millis(100));
+            }
+        }
+    }
 }
 
 impl Up {
@@ -29,6 +43,7 @@ impl Up {
         Up {
             data: data.to_owned(),
             process: Process::spawn(command, Some(&data.join("up.log"))).unwrap(),
+            _logs: Logs::below(data),
         }
     }
 
