@@ -62,7 +62,7 @@ pub async fn stored(
 }
 
 const EVENTS: &str = "SELECT (payload_json->>'media_id')::uuid, id, status FROM sync_outbox
-WHERE tenant_id = $1 AND event_type = 'media.stored' AND payload_json->>'media_id' = ANY($2)";
+WHERE tenant_id = $1 AND event_type = 'media.stored' AND lower(payload_json->>'media_id') = ANY($2)";
 
 /// The events that told of some images, as far as the outbox still has them.
 pub async fn events(
@@ -99,14 +99,17 @@ pub async fn tell_again(
     let text = format!(
         "SELECT {COLUMNS} FROM media_objects m WHERE tenant_id = $1 AND id = ANY($2) AND status = 'stored'
              AND NOT EXISTS (SELECT FROM sync_outbox o WHERE NOT o.finished AND o.tenant_id = $1
-                 AND o.event_type = 'media.stored' AND o.payload_json->>'media_id' = m.id::text)
+                 AND o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text)
          ORDER BY id FOR UPDATE"
     );
-    let mut told = Vec::new();
+    let (mut told, mut told_of) = (Vec::new(), Vec::new());
     for row in transaction.query(&text, &[&tenant.uuid(), &ids]).await? {
         let row = Row::read(&row)?;
         match stored_event(&row, None) {
-            Ok(envelope) => told.push(envelope),
+            Ok(envelope) => {
+                told.push(envelope);
+                told_of.push(row.id);
+            }
             Err(error) => tracing::warn!(media_id = %row.id, %error, "an image is passed over"),
         }
     }
@@ -116,6 +119,13 @@ pub async fn tell_again(
         return Ok(count);
     }
     outbox::add_all(&transaction, &told).await?;
+    // From here on the new event says how the image stands, not the one that did not arrive.
+    for told_now in [
+        "UPDATE media_objects SET untold_at = NULL WHERE id = ANY($1) AND untold_at IS NOT NULL",
+        "UPDATE outbox_archive SET media_id = NULL WHERE media_id = ANY($1)",
+    ] {
+        transaction.execute(told_now, &[&told_of]).await?;
+    }
     let filter = actor.noted(json!({"tenant_id": tenant, "media_ids": ids}));
     let audit = "INSERT INTO sync_audit (action, via, actor, filter, rows)
         VALUES ('verify_repair', $1, $2, $3, $4)";

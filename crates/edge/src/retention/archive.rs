@@ -41,13 +41,15 @@ FROM unnest($1::uuid[], $2::timestamptz[]) AS u (id, updated_at)
 JOIN sync_outbox o ON o.id = u.id AND o.updated_at = u.updated_at AND o.status IN ('dlq', 'failed')
 ORDER BY o.id FOR UPDATE OF o";
 
+// The image of an event that did not arrive, unless another told of it.
 const NOTE: &str = "INSERT INTO outbox_archive (id, tenant_id, event_type, occurred_at, status, dlq_reason, media_id,
     stream, epoch, seq, bucket, object_key, sha256)
 SELECT id, tenant_id, event_type, occurred_at, status, dlq_reason,
-    CASE WHEN event_type = 'media.stored' THEN (substring(payload_json->>'media_id'
-        FROM '^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'))::uuid END,
+    CASE WHEN event_type = 'media.stored' AND NOT EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored'
+            AND lower(o.payload_json->>'media_id') = lower(d.payload_json->>'media_id') AND o.status = 'acked')
+        THEN (substring(payload_json->>'media_id' FROM '^[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$'))::uuid END,
     stream, epoch, seq, $2, $3, $4
-FROM sync_outbox WHERE id = ANY($1) ON CONFLICT (id) DO NOTHING";
+FROM sync_outbox d WHERE id = ANY($1) ON CONFLICT (id) DO NOTHING";
 
 impl Turn<'_> {
     /// Archives dead letters whose time is over, and removes them.

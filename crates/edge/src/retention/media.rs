@@ -15,16 +15,23 @@ use crate::config::UntilCopied;
 
 const WHAT: &str = "media_objects";
 
-const EXPIRED: &str = "m.status = 'stored' AND m.captured_at < now() - make_interval(days => $1)";
+/// By when it was captured. One that was past its time when it came, from a camera whose clock was not set for example, has its
+/// time from then on.
+const EXPIRED: &str = "m.status = 'stored' AND m.captured_at < now() - make_interval(days => $1)
+    AND (m.captured_at >= m.stored_at - make_interval(days => $1) OR m.stored_at < now() - make_interval(days => $1))";
 pub(super) const OPEN: &str = "m.session_id IS NOT NULL AND EXISTS (SELECT FROM weight_sessions s
     WHERE s.id = m.session_id AND s.status NOT IN ('finalized', 'cancelled'))";
 // An event that was archived as a dead letter, or taken by the disk limit, never reached the cloud; another that is not there any
-// more did.
-pub(super) const UNDELIVERED: &str = "(m.untold_at IS NOT NULL OR m.id IN (SELECT (o.payload_json->>'media_id')::uuid FROM sync_outbox o
-        WHERE NOT o.finished AND o.priority > 0 AND o.event_type = 'media.stored')
-    OR m.id IN (SELECT (o.payload_json->>'media_id')::uuid FROM sync_outbox o
-        WHERE o.failed_at IS NOT NULL AND o.event_type = 'media.stored' AND o.status IN ('dlq', 'failed'))
-    OR EXISTS (SELECT FROM outbox_archive a WHERE a.media_id = m.id))";
+// more did. What told of the image since, and a copy, outweigh one that did not arrive.
+pub(super) const UNDELIVERED: &str = "(m.untold_at IS NOT NULL
+    OR EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text
+        AND NOT o.finished)
+    OR (m.cloud_copied_at IS NULL
+        AND (EXISTS (SELECT FROM outbox_archive a WHERE a.media_id = m.id)
+            OR EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text
+                AND o.status <> 'acked'))
+        AND NOT EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text
+            AND o.status = 'acked')))";
 
 /// The cloud has no copy, and makes some as far as is known.
 const UNCOPIED: &str =

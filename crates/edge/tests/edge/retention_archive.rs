@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex};
 
+use edge::config::UntilCopied;
 use edge::retention::{Error, Fate, Job, Retention};
 use event::id::EventId;
 use objects::Bucket;
@@ -233,7 +234,7 @@ pub(crate) async fn image(site: &Site, store: &Bucket, days: i64, session: Optio
     store.put(&key, "image/jpeg", "an image".into()).await.unwrap();
     let text = "INSERT INTO media_objects (id, tenant_id, farm_id, barn_id, device_id, session_id, bucket, object_key,
             mime_type, size_bytes, captured_at, status, stored_at, cloud_copy, cloud_copied_at)
-        VALUES ($1, $1, $1, $1, $1, $2, $5, $3, 'image/jpeg', 8, $4, 'stored', now(), 'copied', now())";
+        VALUES ($1, $1, $1, $1, $1, $2, $5, $3, 'image/jpeg', 8, $4, 'stored', $4, 'copied', now())";
     let client = site.client().await;
     client.execute(text, &[&id, &session, &key, &days_ago(days), &store.name()]).await.unwrap();
     id
@@ -280,6 +281,9 @@ async fn delivered_images_go(store: &Bucket) {
     media_event(&site, unsent, "pending", 0).await;
     let refused = image(&site, store, 100, None).await;
     media_event(&site, refused, "dlq", 40).await;
+    let uncopied =
+        "UPDATE media_objects SET cloud_copy = NULL, cloud_copied_at = NULL WHERE id = $1";
+    client.execute(uncopied, &[&refused]).await.unwrap();
     let open = image(&site, store, 100, Some(sessions[0])).await;
     let mut free = vec![image(&site, store, 100, None).await];
     media_event(&site, free[0], "acked", 1).await;
@@ -287,6 +291,7 @@ async fn delivered_images_go(store: &Bucket) {
     free.push(image(&site, store, 100, Some(sessions[2])).await);
 
     let mut config = delivering(&site);
+    config.retention.media_until_copied = UntilCopied::Never;
     let looked = Retention::new(&config, Some(store.clone())).look().await.unwrap();
     assert_eq!(looked.rows(Job::Media, Fate::WouldGo), 3, "{looked:?}");
     let report = turn(&config, Some(store)).await;

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use api::tokens::Tenants;
 use edge::config::UntilCopied;
 use edge::retention::{Error, Fate, Job, Retention};
-use event::id::MediaId;
+use event::id::{MediaId, TenantId};
 use objects::Bucket;
 use testkit::{EmbeddedStore, eventually};
 use uuid::Uuid;
@@ -281,4 +281,81 @@ async fn an_object_that_cannot_be_deleted_is_counted_and_the_others_go() {
     let report = turn(&config, Some(&store.bucket)).await;
     assert_eq!((report.rows(Job::Media, Fate::Held), store.keys().len()), (0, 0), "{report:?}");
     assert_eq!(site.number(purged).await, 7);
+}
+
+/// Its first event died and was archived; another has told of it since.
+#[tokio::test]
+async fn an_image_that_was_told_of_again_is_delivered_whatever_became_of_its_first_event() {
+    let site = Site::new("retain_told_again").await;
+    let stores = stores().await;
+    let store = &stores[0].bucket;
+    let mut config = delivering(&site);
+    config.retention.media_until_copied = UntilCopied::Never;
+    let [archived, dead] =
+        [image(&site, store, 100, None).await, image(&site, store, 100, None).await];
+    for one in [archived, dead] {
+        uncopied(&site, &[one], None).await;
+        media_event(&site, one, "dlq", 40).await;
+    }
+    let die_anew =
+        "UPDATE sync_outbox SET failed_at = now(), updated_at = now() WHERE tenant_id = $1";
+    site.client().await.execute(die_anew, &[&dead]).await.unwrap();
+    let report = turn(&config, Some(store)).await;
+    assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 1, "{report:?}");
+    assert_eq!(left(store).await, BTreeSet::from([archived, dead]));
+
+    let pool = pg::Pool::new(&site.config.database).unwrap();
+    let actor = edge::sync::admin::Actor::user("somebody");
+    for one in [archived, dead] {
+        let (tenant, one) = (TenantId::from_uuid(one).unwrap(), [MediaId::from_uuid(one).unwrap()]);
+        let told =
+            edge::ledger::media::tell_again(&pool, &actor, tenant, &one, false).await.unwrap();
+        assert_eq!(told, 1);
+    }
+    turn(&config, Some(store)).await;
+    assert_eq!(left(store).await.len(), 2, "the new events are on their way");
+    let acked = "UPDATE sync_outbox SET status = 'acked' WHERE status = 'pending' AND event_type = 'media.stored'";
+    assert_eq!(site.client().await.execute(acked, &[]).await.unwrap(), 2);
+    turn(&config, Some(store)).await;
+    assert_eq!(left(store).await, BTreeSet::new());
+}
+
+/// A camera whose clock was not set sends images of 1970.
+#[tokio::test]
+async fn an_image_that_was_past_its_time_when_it_came_has_its_time_from_then_on() {
+    let site = Site::new("retain_unset_clock").await;
+    let stores = stores().await;
+    let store = &stores[0].bucket;
+    let [came_now, came_long_ago] =
+        [image(&site, store, 15_000, None).await, image(&site, store, 15_000, None).await];
+    for (one, days) in [(came_now, 10), (came_long_ago, 91)] {
+        let text =
+            "UPDATE media_objects SET stored_at = now() - make_interval(days => $2) WHERE id = $1";
+        site.client().await.execute(text, &[&one, &days]).await.unwrap();
+    }
+    let report = turn(&delivering(&site), Some(store)).await;
+    assert_eq!(report.rows(Job::Media, Fate::Gone), 1, "{report:?}");
+    assert_eq!(left(store).await, BTreeSet::from([came_now]));
+}
+
+/// Rows of other services, which know the documented columns and no more.
+#[tokio::test]
+async fn events_of_other_services_hold_their_image_and_no_other() {
+    let site = Site::new("retain_foreign_events").await;
+    let stores = stores().await;
+    let store = &stores[0].bucket;
+    let [told, other] =
+        [image(&site, store, 100, None).await, image(&site, store, 100, None).await];
+    let add = "INSERT INTO sync_outbox (id, tenant_id, event_type, payload_json) VALUES (gen_random_uuid(), $1, 'media.stored', $2)";
+    for payload in [
+        serde_json::json!({"media_id": told.to_string().to_uppercase()}),
+        serde_json::json!({"media_id": null}),
+        serde_json::json!({"media_id": "no id"}),
+        serde_json::json!([]),
+    ] {
+        site.client().await.execute(add, &[&other, &payload]).await.unwrap();
+    }
+    let report = turn(&delivering(&site), Some(store)).await;
+    assert_eq!(report.rows(Job::Media, Fate::Gone), 1, "{report:?}");
+    assert_eq!(left(store).await, BTreeSet::from([told]));
 }
