@@ -97,5 +97,6 @@ pub(super) fn new_result(body: &[u8], now: Timestamp) -> Result<NewResult, Refus
         occurred_at: fields.maybe_time("occurred_at")?.unwrap_or_else(|| to_microsecond(now)),
         trace_id: fields.trace_id()?,
         digest: fields.digest(),
+        only_first: false,
     })
 }

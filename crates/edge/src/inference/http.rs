@@ -58,6 +58,8 @@ fn refused(fault: Fault) -> Refused {
         Fault::UnknownMedia => unknown("unknown_media", "media_id"),
         Fault::Contradiction(field) => unknown("contradiction", field),
         Fault::NoPlace(field) => Refused::malformed(Some(field), message),
+        Fault::Answered => Refused::new(StatusCode::CONFLICT, "answered", message)
+            .about(Some("media_id".to_owned())),
         Fault::IdReused => Refused::new(StatusCode::CONFLICT, "id_reused", message)
             .about(Some("inference_result_id".to_owned())),
         Fault::WrongState(state) => Refused::new(StatusCode::CONFLICT, "wrong_state", message)

@@ -48,6 +48,9 @@ pub(crate) enum Fault {
     /// The id was used for another result.
     #[error("this inference_result_id was used for another result")]
     IdReused,
+    /// The image has a result, and another was wanted only without one.
+    #[error("the image has a result already")]
+    Answered,
     /// The job is in a state that does not allow it.
     #[error("the job is {0}, and only a dead one is put back to work")]
     WrongState(String),

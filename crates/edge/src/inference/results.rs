@@ -28,6 +28,8 @@ pub(super) struct NewResult {
     pub(super) trace_id: Option<String>,
     /// What the request said, for those who use the id again.
     pub(super) digest: [u8; 32],
+    /// Whether it is stored only while its image has no other result.
+    pub(super) only_first: bool,
 }
 
 /// Where a result belongs.
@@ -47,6 +49,13 @@ pub(super) async fn store(pool: &pg::Pool, new: &NewResult) -> Result<(ResultRow
         return Ok((known, false));
     }
     let place = place(&transaction, new).await?;
+    if let (true, Some(media)) = (new.only_first, new.media_id) {
+        let query =
+            "SELECT 1 FROM inference_results WHERE tenant_id = $1 AND media_id = $2 LIMIT 1";
+        if transaction.query_opt(query, &[&new.tenant_id.uuid(), &media.uuid()]).await?.is_some() {
+            return Err(Fault::Answered);
+        }
+    }
     let event = told(new, &place)?;
     let insert = format!(
         "INSERT INTO inference_results (id, tenant_id, farm_id, barn_id, device_id, session_id,
@@ -127,8 +136,9 @@ async fn place(transaction: &pg::Transaction<'_>, new: &NewResult) -> Result<Pla
     let mut session = new.session_id.map(SessionId::uuid);
     let mut of_media: Option<Ids> = None;
     if let Some(media) = new.media_id {
+        // Results of one image come one after the other, so that the second knows of the first.
         let query = "SELECT farm_id, barn_id, device_id, session_id FROM media_objects
-            WHERE id = $1 AND tenant_id = $2 AND status = 'stored'";
+            WHERE id = $1 AND tenant_id = $2 AND status = 'stored' FOR NO KEY UPDATE";
         let row = transaction.query_opt(query, &[&media.uuid(), &tenant]).await?;
         let row = row.ok_or(Fault::UnknownMedia)?;
         let its_session: Option<Uuid> = row.try_get(3)?;

@@ -290,10 +290,12 @@ impl Model {
             occurred_at: to_microsecond(Timestamp::now()),
             trace_id: None,
             digest: Sha256::digest(job.id.uuid().as_bytes()).into(),
+            only_first: true,
         };
         match results::store(&self.pool, &new).await {
-            // Of two workers that came here, because one had lost its lease, the first one's counts.
-            Ok(_) | Err(Fault::IdReused) => Ok(()),
+            // Of two workers that came here, because one had lost its lease, the first one's counts; and so does a result that
+            // somebody sent while the model was at work.
+            Ok(_) | Err(Fault::IdReused | Fault::Answered) => Ok(()),
             Err(fault) => Err(fault.into()),
         }
     }

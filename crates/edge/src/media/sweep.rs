@@ -74,7 +74,7 @@ pub struct Report {
     pub foreign: u64,
     /// Stored rows whose object is gone.
     pub missing: u64,
-    /// Stored rows whose object has another size: for a person.
+    /// Rows whose object is another one than they tell of: for a person.
     pub resized: u64,
     /// Missing rows whose object is back.
     pub restored: u64,
@@ -112,7 +112,7 @@ impl Report {
 pub enum Matter {
     /// A stored row without an object.
     Missing,
-    /// A stored row whose object has another size.
+    /// A row whose object is another one than it tells of.
     Resized,
     /// A row that is known as missing, and its object is back.
     Restored,
@@ -139,7 +139,14 @@ pub struct Named {
     pub mended: bool,
 }
 
-/// A sweep's report, with the names of what it found, at most [`MAX_NAMED`].
+impl Named {
+    /// Whether it is a fault that is still there. What is too young to tell, and what is none of ours, is none.
+    pub fn is_open(&self) -> bool {
+        !self.mended && !matches!(self.matter, Matter::Young | Matter::Foreign)
+    }
+}
+
+/// A sweep's report, with the names of what it found: at most [`MAX_NAMED`] faults that are still there, and as many others.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 pub struct Swept {
     /// How much was found.
@@ -156,6 +163,10 @@ struct Sweep<'a> {
     now: Timestamp,
     report: Report,
     named: Vec<Named>,
+    /// How many faults are still there.
+    open: usize,
+    /// How many others there were.
+    closed: usize,
 }
 
 impl Sweep<'_> {
@@ -167,9 +178,13 @@ impl Sweep<'_> {
     }
 
     fn name(&mut self, matter: Matter, media_id: Option<Uuid>, object_key: &str, mends: bool) {
-        if self.named.len() < MAX_NAMED {
-            let (object_key, mended) = (object_key.to_owned(), mends && !self.dry_run);
-            self.named.push(Named { matter, media_id, object_key, mended });
+        let (object_key, mended) = (object_key.to_owned(), mends && !self.dry_run);
+        let one = Named { matter, media_id, object_key, mended };
+        // What is well may not take the place of what is not.
+        let named = if one.is_open() { &mut self.open } else { &mut self.closed };
+        *named += 1;
+        if *named <= MAX_NAMED {
+            self.named.push(one);
         }
     }
 
@@ -210,8 +225,16 @@ async fn sweep(
         return Ok(None);
     }
     let pool = pg::Pool::new(&pg::Options { max_connections: CONNECTIONS, ..database.clone() })?;
-    let (report, named) = (Report::default(), Vec::new());
-    let mut sweep = Sweep { media, pool: &pool, dry_run, now: Timestamp::now(), report, named };
+    let mut sweep = Sweep {
+        media,
+        pool: &pool,
+        dry_run,
+        now: Timestamp::now(),
+        report: Report::default(),
+        named: Vec::new(),
+        open: 0,
+        closed: 0,
+    };
     sweep.pending().await?;
     sweep.compare().await?;
     sweep.uploads().await?;

@@ -375,6 +375,28 @@ async fn a_stop_gives_back_what_is_under_way_and_leaves_no_process() {
     farm.done().await;
 }
 
+/// A result that somebody sends while the model is at work is the image's only one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_result_that_came_meanwhile_is_the_only_one() {
+    let farm = Farm::new("model_meanwhile").await;
+    let media = farm.image(b"abc", None).await;
+    let folder = tempfile::tempdir().unwrap();
+    let door = folder.path().join("door");
+    let script = format!("touch \"$0\"; while [ -e \"$0\" ]; do sleep 0.02; done; echo '{ANSWER}'");
+    let worker = farm.start(&config(shell(&script, &door)), "edge-1");
+    eventually(LONG, "the model runs", async || door.exists()).await.unwrap();
+    let sent = "INSERT INTO inference_results (id, tenant_id, farm_id, barn_id, device_id, media_id, predicted_weight_kg,
+            confidence, model_version, occurred_at)
+        SELECT gen_random_uuid(), tenant_id, farm_id, barn_id, device_id, id, 9, 1, 'other', now()
+        FROM media_objects WHERE id = $1";
+    assert_eq!(farm.site.client().await.execute(sent, &[&media.uuid()]).await.unwrap(), 1);
+    std::fs::remove_file(&door).unwrap();
+    farm.until(JOBS, 0).await;
+    assert_eq!((farm.site.number(STORED).await, farm.site.number(TOLD).await), (1, 0));
+    worker.stop().await;
+    farm.done().await;
+}
+
 /// The whole way at a site: a camera's upload is evaluated by the edge's own worker, and the session
 /// that it belongs to is finalized with what the model said.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -216,6 +216,13 @@ async fn a_stored_object_that_is_gone_is_an_alarm_and_one_that_is_back_is_stored
         assert_eq!(said["error"]["state"], "missing");
         let id = lost["media_id"].as_str().unwrap();
         assert_eq!(camera.get(&format!("/media/{id}/url")).await.0, 409);
+        let mut other = image(1_000);
+        other[500] ^= 1;
+        place.bucket.put(key, "image/jpeg", other.into()).await.unwrap();
+        let found = place.sweep(false).await;
+        assert_eq!((found.restored, found.resized), (0, 1), "of the same size, and another");
+        assert_eq!(place.site.text(STATES).await, "missing stored");
+        place.bucket.delete(key).await.unwrap();
         place.bucket.put(key, "image/jpeg", image(1_000).into()).await.unwrap();
         assert_eq!(swept(&place).await.restored, 1);
         assert_eq!(place.site.text(STATES).await, "stored stored");

@@ -26,7 +26,7 @@ const MEANINGS: [(&str, &str); 12] = [
     ("removed", "objects without a row, removed"),
     ("foreign", "objects that are none of ours, left alone"),
     ("missing", "stored images whose object is gone"),
-    ("resized", "stored images whose object has another size: for a person"),
+    ("resized", "images whose object is another one than their row tells of: for a person"),
     ("restored", "missing images whose object is back"),
     ("leftovers", "objects of deleted images, removed"),
     ("aborted", "uploads in parts that nobody knew, aborted"),

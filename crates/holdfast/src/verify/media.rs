@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use edge::media::sweep::{self, Matter, Named, Swept};
+use edge::media::sweep::{self, Named, Swept};
 use serde::Serialize;
 
 use super::LOOK_EVERY;
@@ -14,15 +14,14 @@ pub(super) struct MediaReport {
     pub(super) rows: u64,
     /// Objects that were looked at.
     pub(super) objects: u64,
-    /// What does not agree, the first thousand by name.
+    /// What does not agree: the first thousand faults that are still there, and as many others.
     pub(super) findings: Vec<Named>,
 }
 
 impl MediaReport {
-    /// Findings that are still open. What is too young to tell, and what is none of ours, is no fault.
+    /// Findings that are still open.
     pub(super) fn wrong(&self) -> impl Iterator<Item = &Named> {
-        let fault = |one: &&Named| !matches!(one.matter, Matter::Young | Matter::Foreign);
-        self.findings.iter().filter(fault).filter(|one| !one.mended)
+        self.findings.iter().filter(|one| one.is_open())
     }
 }
 

@@ -140,7 +140,9 @@ fn media(found: &MediaReport) -> String {
     for one in found.findings.iter().take(SHOWN) {
         let what = match one.matter {
             Matter::Missing => "a row without its object",
-            Matter::Resized => "the object has another size than its row: a person must look",
+            Matter::Resized => {
+                "the object is another one than its row tells of: a person must look"
+            }
             Matter::Restored => "known as missing, and the object is back",
             Matter::Orphan => "an object without a row",
             Matter::Young => "a young object without a row, left alone for now",

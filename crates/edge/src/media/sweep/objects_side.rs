@@ -7,6 +7,7 @@ use objects::Listed;
 
 use super::{Error, Matter, Sweep};
 use crate::config::Orphans;
+use crate::media::complete::{self, Turn};
 use crate::media::{COLUMNS, Fault, Row, adopt, told};
 use crate::outbox;
 
@@ -79,11 +80,22 @@ impl Sweep<'_> {
                 self.name(Matter::Resized, Some(row.id), &row.object_key, false);
                 Ok(())
             }
-            ("missing", Some(object)) if object.size == row.size() => {
-                self.report.restored += 1;
-                self.name(Matter::Restored, Some(row.id), &row.object_key, true);
-                self.change(row, "stored").await
-            }
+            // One of the same size may still be another: what the row promises is looked at.
+            ("missing", Some(_)) => match complete::inspect(self.media, row, Turn::Awaited).await {
+                Ok(_) => {
+                    self.report.restored += 1;
+                    self.name(Matter::Restored, Some(row.id), &row.object_key, true);
+                    self.change(row, "stored").await
+                }
+                Err(Fault::NotUploaded) => Ok(()),
+                Err(Fault::Differs { message, .. }) => {
+                    tracing::error!(media_id = %row.id, %message, "the object of a missing media is another one");
+                    self.report.resized += 1;
+                    self.name(Matter::Resized, Some(row.id), &row.object_key, false);
+                    Ok(())
+                }
+                Err(fault) => self.pass(fault),
+            },
             ("deleted", Some(object)) if self.is_old(row.deleted_at) => {
                 self.report.leftovers += 1;
                 self.name(Matter::Leftover, Some(row.id), &row.object_key, true);
