@@ -11,9 +11,11 @@ use event::ledger::{
     BlockState, Digest, Frontier, MarkState, NodeView, Place, PlaceKind, RangeSet, StreamState,
     block_of,
 };
+use futures_util::TryStreamExt as _;
 use serde::Serialize;
 use serde_json::Value;
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::StreamName;
@@ -158,27 +160,32 @@ WHERE o.stream = $2 AND o.epoch = $3 AND ($1::uuid[] IS NULL OR o.tenant_id = AN
 UNION
 SELECT t.seq, t.id FROM telemetry_raw t
 WHERE t.stream = $2 AND t.epoch = $3 AND ($1::uuid[] IS NULL OR t.tenant_id = ANY($1))
-    AND ($4::bigint[] IS NULL OR t.seq / 1024 = ANY($4))
-ORDER BY 1";
+    AND ($4::bigint[] IS NULL OR t.seq / 1024 = ANY($4))";
 
+/// Gives every row of a stream, or of some of its blocks, to `each`, in no order. A stream may have millions: they go by.
 async fn rows(
     pool: &pg::Pool,
     tenants: &Tenants,
     name: &StreamName,
     blocks: Option<&[u64]>,
-) -> Result<Vec<(u64, Digest)>, pg::Error> {
+    mut each: impl FnMut(u64, Digest),
+) -> Result<(), pg::Error> {
     let client = pool.get().await?;
     let (stream, epoch) = (name.stream.as_str(), name.epoch.uuid());
     let blocks: Option<Vec<i64>> =
         blocks.map(|list| list.iter().map(|&n| i64::try_from(n).unwrap_or(i64::MAX)).collect());
-    let found = client.query(ROWS, &[&scope(tenants), &stream, &epoch, &blocks]).await?;
-    let each = found.iter().filter_map(|row| {
+    let tenants = scope(tenants);
+    let parameters: [&(dyn ToSql + Sync); 4] = [&tenants, &stream, &epoch, &blocks];
+    let mut found = std::pin::pin!(client.query_raw(ROWS, parameters).await?);
+    while let Some(row) = found.try_next().await? {
         let seq = row.get::<_, i64>(0).unsigned_abs();
-        let mut digest = Digest::new();
-        digest.add(seq, EventId::from_uuid(row.get(1)).ok()?);
-        Some((seq, digest))
-    });
-    Ok(each.collect())
+        if let Ok(id) = EventId::from_uuid(row.get(1)) {
+            let mut digest = Digest::new();
+            digest.add(seq, id);
+            each(seq, digest);
+        }
+    }
+    Ok(())
 }
 
 /// What is stored under each sequence of some blocks, at most [`MAX_MARKED`].
@@ -189,10 +196,13 @@ pub async fn marks(
     blocks: &[u64],
 ) -> Result<Vec<MarkState>, pg::Error> {
     let blocks = &blocks[..blocks.len().min(MAX_MARKED)];
-    let found = rows(pool, tenants, name, Some(blocks)).await?;
-    let mark =
-        |(seq, digest): (u64, Digest)| MarkState { seq, mark: format!("{:016x}", digest.mark()) };
-    Ok(found.into_iter().map(mark).collect())
+    let mut found = Vec::new();
+    rows(pool, tenants, name, Some(blocks), |seq, digest| {
+        found.push(MarkState { seq, mark: format!("{:016x}", digest.mark()) });
+    })
+    .await?;
+    found.sort_by_key(|one| one.seq);
+    Ok(found)
 }
 
 /// The blocks of a stream, counted again from the rows.
@@ -202,9 +212,10 @@ pub async fn recount(
     name: &StreamName,
 ) -> Result<Vec<BlockState>, pg::Error> {
     let mut blocks: BTreeMap<u64, Digest> = BTreeMap::new();
-    for (seq, digest) in rows(pool, tenants, name, None).await? {
+    rows(pool, tenants, name, None, |seq, digest| {
         blocks.entry(block_of(seq)).or_default().combine(digest);
-    }
+    })
+    .await?;
     Ok(blocks.into_iter().map(|(block, digest)| block_state(block, digest)).collect())
 }
 
@@ -235,7 +246,7 @@ pub async fn places(
     let (stream, epoch) = (name.stream.as_str(), name.epoch.uuid());
     let bound = |seq: u64| i64::try_from(seq).unwrap_or(i64::MAX);
     let (from, to) = (bound(from), bound(to));
-    let parameters: [&(dyn tokio_postgres::types::ToSql + Sync); 6] =
+    let parameters: [&(dyn ToSql + Sync); 6] =
         [&scope(tenants), &stream, &epoch, &from, &to, &MAX_PLACES];
     let rows = client.query(PLACES, &parameters).await?;
     let each = rows.iter().map(|row| Place {

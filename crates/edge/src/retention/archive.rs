@@ -10,6 +10,7 @@ use sha2::{Digest as _, Sha256};
 use tokio_postgres::Row;
 use uuid::Uuid;
 
+use super::forced_notice::{self, Gone};
 use super::ledger::{Place, declare};
 use super::report::{Fate, Job};
 use super::{Error, Turn, count};
@@ -36,7 +37,7 @@ fn select() -> String {
 
 // A row that was redriven since it was read is not the one in the archive.
 const LOCK: &str =
-    "SELECT o.id, o.tenant_id, o.stream, o.epoch, o.seq, coalesce(o.occurred_at, o.created_at)
+    "SELECT o.id, o.tenant_id, o.stream, o.epoch, o.seq, coalesce(o.occurred_at, o.created_at), o.event_type
 FROM unnest($1::uuid[], $2::timestamptz[]) AS u (id, updated_at)
 JOIN sync_outbox o ON o.id = u.id AND o.updated_at = u.updated_at AND o.status IN ('dlq', 'failed')
 ORDER BY o.id FOR UPDATE OF o";
@@ -142,20 +143,25 @@ impl Turn<'_> {
         let transaction = self.client.transaction().await?;
         let mut unchanged: Vec<Uuid> = Vec::new();
         let mut places: BTreeMap<(Uuid, String, Uuid), Vec<Place>> = BTreeMap::new();
+        let mut unplaced: Vec<Gone> = Vec::new();
         for row in &transaction.query(LOCK, &[&ids, &as_read]).await? {
             let id = row.try_get(0)?;
             unchanged.push(id);
             let place: (Option<String>, Option<Uuid>, Option<i64>) =
                 (row.try_get(2)?, row.try_get(3)?, row.try_get(4)?);
+            let (tenant, at, event_type) = (row.try_get(1)?, row.try_get(5)?, row.try_get(6)?);
             if let (Some(stream), Some(epoch), Some(seq)) = place {
-                let place = Place { seq: count(seq), event_id: id, at: row.try_get(5)? };
-                places.entry((row.try_get(1)?, stream, epoch)).or_default().push(place);
+                let place = Place { seq: count(seq), event_id: id, at };
+                places.entry((tenant, stream, epoch)).or_default().push(place);
+            } else if event_type != forced_notice::KIND {
+                unplaced.push(Gone { id, tenant, event_type, at });
             }
         }
         transaction.execute(NOTE, &[&unchanged, &bucket, &key, &&sha256[..]]).await?;
         for ((tenant, stream, epoch), places) in &places {
             declare(&transaction, *tenant, stream, *epoch, places, REASON).await?;
         }
+        forced_notice::tell(&transaction, &unplaced, REASON).await?;
         let gone = transaction
             .execute("DELETE FROM sync_outbox WHERE id = ANY($1)", &[&unchanged])
             .await?;

@@ -1,7 +1,7 @@
 //! What tells the cloud of dropped events that had no sequence: an alarm takes the place of a tombstone.
 //!
 //! Promises: a notice is there if and only if what it tells of is gone, for both are one transaction. No limit takes a notice, and it is
-//! never about another notice. Notices do not pile up: one that no forwarder has taken yet becomes one with the next.
+//! never about another notice. Notices do not pile up: one that no forwarder has taken yet becomes one with the next of its reason.
 //! docs/spec/retention.md has the payload.
 
 use std::collections::BTreeMap;
@@ -17,7 +17,7 @@ use super::{Error, bytes};
 use crate::outbox::NOTICE;
 
 /// The type of a notice.
-const KIND: &str = "alarm.outbox.dropped";
+pub(super) const KIND: &str = "alarm.outbox.dropped";
 /// The most events that a notice names; it counts all of them.
 const MAX_IDS: usize = 100;
 /// The most types that a notice counts apart.
@@ -97,7 +97,7 @@ impl Told {
 // A claim writes updated_at, and nobody takes that back: a row where both are the same has never left, so the cloud cannot know it.
 const WAITING: &str = "DELETE FROM sync_outbox WHERE id = ANY(ARRAY(
     SELECT id FROM sync_outbox WHERE NOT finished AND priority > 0 AND (-priority) = $1 AND tenant_id = ANY($2)
-        AND status = 'pending' AND updated_at = created_at FOR UPDATE SKIP LOCKED))
+        AND payload_json->>'reason' = $3 AND status = 'pending' AND updated_at = created_at FOR UPDATE SKIP LOCKED))
 RETURNING tenant_id, payload_json::text";
 
 const ADD: &str = "INSERT INTO sync_outbox
@@ -118,7 +118,7 @@ pub(super) async fn tell(
         return Ok(0);
     }
     let tenants: Vec<Uuid> = notices.keys().copied().collect();
-    for row in transaction.query(WAITING, &[&-NOTICE, &tenants]).await? {
+    for row in transaction.query(WAITING, &[&-NOTICE, &tenants, &reason]).await? {
         let (tenant, text): (Uuid, String) = (row.try_get(0)?, row.try_get(1)?);
         // Only this module writes this priority. Should it not be understood, the transaction ends, and nothing has gone.
         let earlier: Told = serde_json::from_str(&text).map_err(|_| Error::Notice(tenant))?;

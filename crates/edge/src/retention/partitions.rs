@@ -18,6 +18,8 @@ const SEARCH_TIMEOUT: &str = "SET LOCAL statement_timeout = '5s'";
 const ATTEMPTS: usize = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(500);
 const FORCED: &str = "the disk limit is reached; the cloud has them";
+const FORCED_KEPT: &str =
+    "the disk limit is reached; the cloud has their aggregates, the readings were kept here";
 /// Undelivered rows are counted up to this many: the number is for people.
 const COUNTED: i64 = 10_000;
 
@@ -125,11 +127,22 @@ impl Turn<'_> {
                 self.drop_partition("telemetry_raw", &partition, Some(true)).await?
             {
                 let size = (partition.rows, Some(partition.bytes));
-                self.report.add(Job::Raw, partition.short, Fate::Gone, size, FORCED);
+                if !self.retention.sends_readings {
+                    tracing::error!(
+                        month = partition.short,
+                        rows = partition.rows,
+                        "the disk limit is reached: readings that only this site had are gone"
+                    );
+                }
+                self.report.add(Job::Raw, partition.short, Fate::Gone, size, self.forced());
             }
             *disk = self.measure(true).await?;
         }
         Ok(())
+    }
+
+    fn forced(&self) -> &'static str {
+        if self.retention.sends_readings { FORCED } else { FORCED_KEPT }
     }
 
     /// The same for a look; returns how many bytes would go.
@@ -142,7 +155,7 @@ impl Turn<'_> {
             }
             freed += partition.bytes;
             let size = (partition.rows, Some(partition.bytes));
-            self.report.add(Job::Raw, partition.short, Fate::WouldGo, size, FORCED);
+            self.report.add(Job::Raw, partition.short, Fate::WouldGo, size, self.forced());
         }
         Ok(freed)
     }

@@ -12,6 +12,10 @@ use crate::signal::Signal;
 /// After a start the backlog comes first; a site that is restarted every hour has its turns all the same.
 const FIRST_TURN: Duration = Duration::from_secs(600);
 
+/// The statement of a turn that was cut off goes on at the server, and holds its lock until it ends: by its own timeout at the latest.
+const UNTIL_FREE: u32 = 310;
+const TRY_EVERY: Duration = Duration::from_secs(1);
+
 /// Runs until told to stop. A turn that is cut off leaves nothing that the next one does not do.
 pub(crate) async fn run(retention: Retention, metrics: Arc<Metrics>, mut stop: Signal) {
     tokio::select! {
@@ -24,6 +28,7 @@ async fn turns(retention: &Retention, metrics: &Metrics) {
     let mut turn = timer(retention.config.every);
     let mut disk = timer(retention.config.disk_every);
     loop {
+        let mut tries = 1;
         tokio::select! {
             _ = turn.tick() => {
                 // A turn may take hours, and the disk does not wait for its end.
@@ -32,13 +37,24 @@ async fn turns(retention: &Retention, metrics: &Metrics) {
                         tell(outcome, metrics, true);
                         continue;
                     }
-                    () = over(retention, &mut disk) => {}
+                    () = over(retention, &mut disk) => tries = UNTIL_FREE,
                 }
             }
             _ = disk.tick() => {}
         }
-        tell(retention.watch_disk().await, metrics, false);
+        tell(watch_disk(retention, tries).await, metrics, false);
     }
+}
+
+/// Watches the disk. Where another is at it, it tries again, up to so often.
+async fn watch_disk(retention: &Retention, tries: u32) -> Result<Option<Report>, Error> {
+    for _ in 1..tries {
+        match retention.watch_disk().await {
+            Ok(None) => tokio::time::sleep(TRY_EVERY).await,
+            outcome => return outcome,
+        }
+    }
+    retention.watch_disk().await
 }
 
 /// Returns when there is too little disk.

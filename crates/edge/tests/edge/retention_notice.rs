@@ -9,7 +9,7 @@ use event::id::TenantId;
 use serde_json::{Value, json};
 use testkit::eventually;
 
-use crate::retention_ground::{days_ago, delivering, fill, take_turn, turn};
+use crate::retention_ground::{days_ago, delivering, fill, stores, take_turn, turn};
 use crate::site::{LONG, Site, number};
 use crate::sync::all_are;
 use crate::sync_cloud::{forward, sync_config};
@@ -132,4 +132,33 @@ async fn the_cloud_takes_the_notice_and_keeps_it_in_its_journal() {
     assert_eq!([stored], told[..]);
     forwarder.stop().await;
     cloud.stop().await;
+}
+
+/// Dead letters that had no sequence: archived, and the cloud is told that they do not come.
+#[tokio::test]
+async fn archived_dead_letters_without_a_sequence_are_told_of_apart_from_dropped_ones() {
+    let site = Site::new("notice_archived").await;
+    let tenant = TenantId::mint();
+    add(&site, tenant, "weighvision.session.created", 10, 3).await;
+    let die = "UPDATE sync_outbox SET status = 'dlq', dlq_reason = 'invalid', failed_at = now() - interval '40 days',
+        updated_at = now() - interval '40 days'";
+    site.client().await.execute(die, &[]).await.unwrap();
+    add(&site, tenant, "media.stored", 10, 2).await;
+    let stores = stores().await;
+    let mut config = delivering(&site);
+    let report = turn(&config, Some(&stores[0].bucket)).await;
+    assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 3, "{report:?}");
+    config.retention.max_database_bytes = Some(1);
+    turn(&config, Some(&stores[0].bucket)).await;
+    let found = notices(&site, tenant).await;
+    let told: BTreeSet<_> = found.iter().map(|one| (one["reason"].as_str(), one["count"].as_u64())).collect();
+    assert_eq!(told, BTreeSet::from([(Some("drop_oldest"), Some(2)), (Some("expired"), Some(3))]));
+    assert_eq!(site.number(OTHERS).await, 0);
+
+    // A notice that died itself is archived, and nothing is told of it.
+    site.client().await.execute(die, &[]).await.unwrap();
+    config.retention.max_database_bytes = None;
+    let report = turn(&config, Some(&stores[0].bucket)).await;
+    assert_eq!(report.rows(Job::DeadLetters, Fate::Gone), 2, "{report:?}");
+    assert_eq!(notices(&site, tenant).await, Vec::<Value>::new());
 }

@@ -96,8 +96,10 @@ impl TierArgs {
     }
 }
 
+/// Reading a large table is no slow statement to be cut off.
 fn pool(options: pg::Options) -> anyhow::Result<pg::Pool> {
-    Ok(pg::Pool::new(&pg::Options { max_connections: 1, ..options })?)
+    let options = pg::Options { max_connections: 1, statement_timeout: None, ..options };
+    Ok(pg::Pool::new(&options)?)
 }
 
 /// One tier.
