@@ -10,7 +10,7 @@ use tokio_postgres::types::ToSql;
 use uuid::Uuid;
 
 use super::forced_notice::{self, Gone};
-use super::ledger::{Place, Stream, give_up, lock};
+use super::ledger::{Locked, Place, Stream, give_up, lock};
 use super::report::{Fate, Job};
 use super::{Error, Turn, bytes, count};
 
@@ -86,11 +86,24 @@ VALUES ($1, $2, $3, $4, $5, $6)";
 
 /// A batch that went.
 #[derive(Debug, Default)]
-struct Batch {
-    rows: u64,
-    bytes: u64,
+pub(super) struct Batch {
+    pub(super) rows: u64,
+    pub(super) bytes: u64,
     /// How many rows were looked at. Some cannot go, and those behind them may.
-    found: usize,
+    pub(super) found: usize,
+}
+
+/// From when to when.
+type Span = Option<(Timestamp, Timestamp)>;
+
+/// The span with one more time in it.
+pub(super) fn widened(span: Span, at: Timestamp) -> Span {
+    Some(span.map_or((at, at), |(first, last)| (first.min(at), last.max(at))))
+}
+
+/// Whether all of these can be given up.
+pub(super) fn has_room(frontier: &Locked, places: &[Place]) -> bool {
+    frontier.has_room(places.iter().map(|place| place.seq))
 }
 
 /// The place of a row in the order in which they go: when it is due, when it occurred, its id.
@@ -183,12 +196,12 @@ impl Turn<'_> {
         let removed = transaction.query(REMOVE, &[&ids]).await?;
         let mut places: BTreeMap<Stream, Vec<Place>> = BTreeMap::new();
         let (mut events, mut times) = (Vec::new(), Vec::new());
-        let (mut unplaced, mut range) = (Vec::new(), None::<(Timestamp, Timestamp)>);
+        let (mut unplaced, mut range) = (Vec::new(), None);
         let mut images: Vec<Uuid> = Vec::new();
         for row in &removed {
             let (id, at): (Uuid, Timestamp) = (row.try_get(0)?, row.try_get(4)?);
             images.extend(row.try_get::<_, Option<Uuid>>(9)?);
-            range = Some(range.map_or((at, at), |(first, last)| (first.min(at), last.max(at))));
+            range = widened(range, at);
             batch.bytes += bytes::outbox_row(count(row.try_get(5)?));
             if drop.class == Class::Telemetry && row.try_get::<_, Option<Timestamp>>(6)?.is_some() {
                 events.push(id);
@@ -232,12 +245,13 @@ impl Turn<'_> {
     }
 }
 
-async fn note(
+/// For whoever asks later what the limit took.
+pub(super) async fn note(
     transaction: &Transaction<'_>,
     class: Class,
     batch: &Batch,
     unplaced: usize,
-    range: Option<(Timestamp, Timestamp)>,
+    range: Span,
 ) -> Result<(), Error> {
     let (rows, bytes) = (batch.rows.cast_signed(), batch.bytes.cast_signed());
     let unplaced = i64::try_from(unplaced).unwrap_or(i64::MAX);

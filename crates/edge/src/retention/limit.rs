@@ -30,6 +30,8 @@ impl Turn<'_> {
             self.settle(Job::Acked, outcome)?;
             let outcome = self.force_months(&mut disk).await;
             self.settle(Job::Raw, outcome)?;
+            let outcome = self.force_kept(&mut disk).await;
+            self.settle(Job::Disk, outcome)?;
             self.force_pending(&mut disk).await?;
         }
         if disk.over > 0 {

@@ -14,6 +14,7 @@ pub mod bytes;
 mod dedupe;
 mod disk;
 mod forced;
+mod forced_kept;
 mod forced_media;
 mod forced_notice;
 mod ledger;
@@ -103,8 +104,6 @@ pub struct Retention {
     config: config::Retention,
     /// A cloud is configured.
     delivers: bool,
-    /// The cloud gets readings, not only their aggregates.
-    sends_readings: bool,
     /// How long an event id stays in the dedupe cache.
     dedupe_ttl: Duration,
     store: Option<Bucket>,
@@ -128,7 +127,6 @@ impl Retention {
             },
             config: config.retention.clone(),
             delivers: config.sync.is_some(),
-            sends_readings: config.telemetry.sync.raw(),
             dedupe_ttl: config.dedupe_ttl,
             store,
             watch: None,

@@ -7,7 +7,7 @@ use pg::About;
 use tokio_postgres::error::SqlState;
 
 use super::report::{Fate, Job, Line};
-use super::{Disk, Error, Turn, count};
+use super::{Disk, Error, Turn, count, forced_kept};
 use crate::maintenance::DAYS_BACK;
 
 /// How long ingest waits behind us for a lock at the most.
@@ -18,8 +18,6 @@ const SEARCH_TIMEOUT: &str = "SET LOCAL statement_timeout = '5s'";
 const ATTEMPTS: usize = 10;
 const BETWEEN_ATTEMPTS: Duration = Duration::from_millis(500);
 const FORCED: &str = "the disk limit is reached; the cloud has them";
-const FORCED_KEPT: &str =
-    "the disk limit is reached; the cloud has their aggregates, the readings were kept here";
 /// Undelivered rows are counted up to this many: the number is for people.
 const COUNTED: i64 = 10_000;
 
@@ -57,15 +55,37 @@ SELECT
     (SELECT count(*) FROM (SELECT FROM telemetry_dirty
         WHERE bucket_start_at >= $1 AND bucket_start_at < $2 LIMIT $3) m)";
 
+/// Readings that were never to leave the site (`edge.sync.telemetry = "aggregates"`): those that a tombstone `kept_at_site` tells of, or
+/// will. One look at an index for each, where there are any at all.
+pub(super) const KEPT: &str = "(SELECT EXISTS (SELECT FROM ledger_tombstone WHERE reason = 'kept_at_site')
+        OR EXISTS (SELECT FROM ledger_frontier WHERE kept <> '{}'))
+    AND t.stream IS NOT NULL AND (t.seq <= (SELECT k.to_seq FROM ledger_tombstone k
+            WHERE k.stream = t.stream AND k.epoch = t.epoch AND k.from_seq <= t.seq AND k.reason = 'kept_at_site'
+            ORDER BY k.from_seq DESC LIMIT 1)
+        OR EXISTS (SELECT FROM ledger_frontier f CROSS JOIN LATERAL generate_series(1, cardinality(f.kept), 2) AS i
+            WHERE f.stream = t.stream AND f.epoch = t.epoch AND t.seq BETWEEN f.kept[i] AND f.kept[i + 1]))";
+
+/// What raw readings may be needed for beside their aggregates, which must be made in any case.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Needs {
+    /// They have to reach the cloud.
+    pub(super) delivery: bool,
+    /// Those that never leave the site have to stay.
+    pub(super) kept: bool,
+}
+
+/// What may go before its time is over: the cloud has all of it.
+const DELIVERED: Needs = Needs { delivery: true, kept: true };
+
 /// A partition whose time is over.
-struct Partition {
+pub(super) struct Partition {
     /// Quoted by the database itself.
-    name: String,
+    pub(super) name: String,
     /// As a person knows it.
-    short: String,
+    pub(super) short: String,
     since: Timestamp,
     until: Timestamp,
-    bytes: u64,
+    pub(super) bytes: u64,
     rows: u64,
 }
 
@@ -84,14 +104,14 @@ impl Turn<'_> {
         days: u32,
     ) -> Result<(), Error> {
         // Only raw telemetry waits: for the cloud, where there is one, and for its aggregates. These have their events already.
-        let waits = (job == Job::Raw).then_some(self.delivers);
+        let waits = (job == Job::Raw).then_some(Needs { delivery: self.delivers, kept: false });
         for partition in self.expired_partitions(table, days).await? {
             let size = (partition.rows, Some(partition.bytes));
             let why = format!("ended more than {days} days ago");
             let fate = self.report.leaving();
             // The first look takes no lock, so that a month that is held costs nobody anything.
-            if let Some(delivers) = waits
-                && let Some(held) = needed(&self.client, &partition, delivers).await?
+            if let Some(needs) = waits
+                && let Some(held) = needed(&self.client, &partition, needs).await?
             {
                 self.report.add(job, partition.short, Fate::Held, size, held);
                 continue;
@@ -119,62 +139,64 @@ impl Turn<'_> {
 
     /// Drops raw months that are over and that the cloud has all of, the oldest first, until the disk is below its limits.
     pub(super) async fn force_months(&mut self, disk: &mut Disk) -> Result<(), Error> {
-        for partition in self.delivered_months().await? {
+        for partition in self.months_to_force(false).await? {
             if disk.over == 0 {
                 break;
             }
-            if let Dropped::Yes =
-                self.drop_partition("telemetry_raw", &partition, Some(true)).await?
-            {
+            if self.drop_delivered(&partition).await? {
                 let size = (partition.rows, Some(partition.bytes));
-                if !self.retention.sends_readings {
-                    tracing::error!(
-                        month = partition.short,
-                        rows = partition.rows,
-                        "the disk limit is reached: readings that only this site had are gone"
-                    );
-                }
-                self.report.add(Job::Raw, partition.short, Fate::Gone, size, self.forced());
+                self.report.add(Job::Raw, partition.short, Fate::Gone, size, FORCED);
             }
             *disk = self.measure(true).await?;
         }
         Ok(())
     }
 
-    fn forced(&self) -> &'static str {
-        if self.retention.sends_readings { FORCED } else { FORCED_KEPT }
+    /// Drops a raw month that the cloud has all of; false when it has not, or others are in the way.
+    pub(super) async fn drop_delivered(&mut self, partition: &Partition) -> Result<bool, Error> {
+        let dropped = self.drop_partition("telemetry_raw", partition, Some(DELIVERED)).await?;
+        Ok(matches!(dropped, Dropped::Yes))
     }
 
     /// The same for a look; returns how many bytes would go.
     pub(super) async fn would_force_months(&mut self, wanted: u64) -> Result<u64, Error> {
         let mut freed = 0;
-        for partition in self.delivered_months().await? {
-            let told = |line: &Line| line.job == Job::Raw && line.what == partition.short;
-            if freed >= wanted || self.report.lines.iter().any(told) {
-                continue;
+        for kept in [false, true] {
+            for partition in self.months_to_force(kept).await? {
+                let told = |line: &Line| line.job == Job::Raw && line.what == partition.short;
+                if freed >= wanted || self.report.lines.iter().any(told) {
+                    continue;
+                }
+                freed += partition.bytes;
+                let size = (partition.rows, Some(partition.bytes));
+                if kept {
+                    let what = forced_kept::named(&partition);
+                    self.report.add(Job::Disk, what, Fate::WouldDrop, size, forced_kept::WHY);
+                } else {
+                    self.report.add(Job::Raw, partition.short, Fate::WouldGo, size, FORCED);
+                }
             }
-            freed += partition.bytes;
-            let size = (partition.rows, Some(partition.bytes));
-            self.report.add(Job::Raw, partition.short, Fate::WouldGo, size, self.forced());
         }
         Ok(freed)
     }
 
-    /// Raw months that are over and that nothing needs. Without a cloud nothing was delivered. What was held in this turn is not
-    /// looked at again.
-    async fn delivered_months(&mut self) -> Result<Vec<Partition>, Error> {
-        let mut delivered = Vec::new();
+    /// Raw months that are over and of which nothing is to be delivered any more, those where all was delivered or those with readings that
+    /// were kept here. Without a cloud nothing was delivered. What was held in this turn is not looked at again.
+    pub(super) async fn months_to_force(&mut self, kept: bool) -> Result<Vec<Partition>, Error> {
+        let delivery = Needs { delivery: true, kept: false };
+        let mut months = Vec::new();
         for partition in self.expired_partitions("telemetry_raw", 0).await? {
             let held = |line: &Line| line.what == partition.short && line.fate == Fate::Held;
             if self.delivers
                 && partition.rows > 0
                 && !self.report.lines.iter().any(held)
-                && needed(&self.client, &partition, true).await?.is_none()
+                && needed(&self.client, &partition, delivery).await?.is_none()
+                && needed(&self.client, &partition, DELIVERED).await?.is_some() == kept
             {
-                delivered.push(partition);
+                months.push(partition);
             }
         }
-        Ok(delivered)
+        Ok(months)
     }
 
     async fn expired_partitions(&self, table: &str, days: u32) -> Result<Vec<Partition>, Error> {
@@ -212,7 +234,7 @@ impl Turn<'_> {
         &mut self,
         table: &str,
         partition: &Partition,
-        waits: Option<bool>,
+        waits: Option<Needs>,
     ) -> Result<Dropped, Error> {
         for _ in 0..ATTEMPTS {
             match self.try_drop(table, partition, waits).await {
@@ -231,7 +253,7 @@ impl Turn<'_> {
         &mut self,
         table: &str,
         partition: &Partition,
-        waits: Option<bool>,
+        waits: Option<Needs>,
     ) -> Result<Dropped, Error> {
         let watch = self.retention.watch.clone();
         let step = |name| match &watch {
@@ -246,8 +268,8 @@ impl Turn<'_> {
         // has committed, and its outbox row is seen.
         transaction.batch_execute(&format!("LOCK TABLE ONLY {name} IN SHARE MODE")).await?;
         step("partition.locked")?;
-        if let Some(delivers) = waits
-            && let Some(held) = needed(&transaction, partition, delivers).await?
+        if let Some(needs) = waits
+            && let Some(held) = needed(&transaction, partition, needs).await?
         {
             return Ok(Dropped::Needed(held));
         }
@@ -273,20 +295,31 @@ fn is_cancelled(error: &pg::Error) -> bool {
 async fn needed(
     client: &impl tokio_postgres::GenericClient,
     partition: &Partition,
-    delivers: bool,
+    needs: Needs,
 ) -> Result<Option<String>, Error> {
     let row =
         client.query_one(UNDELIVERED, &[&partition.since, &partition.until, &COUNTED]).await?;
     let number = |n: usize| row.try_get::<_, i64>(n);
     let many = |n: i64| if n >= COUNTED { format!("{n} or more") } else { n.to_string() };
     let (waiting, dead, marks) = (number(0)?, number(1)?, number(2)?);
+    let delivers = needs.delivery;
     Ok(if delivers && waiting > 0 {
         Some(format!("{} readings are not in the cloud yet", many(waiting)))
     } else if delivers && dead > 0 {
         Some(format!("{} readings are dead letters: see holdfast outbox", many(dead)))
     } else if marks > 0 {
         Some(format!("{} aggregates are not made yet: the role telemetry does", many(marks)))
+    } else if needs.kept && has_kept(client, partition).await? {
+        Some("readings were kept here, and are nowhere else".to_owned())
     } else {
         None
     })
+}
+
+async fn has_kept(
+    client: &impl tokio_postgres::GenericClient,
+    partition: &Partition,
+) -> Result<bool, Error> {
+    let text = format!("SELECT 1 FROM {} t WHERE {KEPT} LIMIT 1", partition.name);
+    Ok(client.query_opt(&text, &[]).await?.is_some())
 }

@@ -28,6 +28,7 @@ mod retention;
 mod retention_archive;
 mod retention_forced;
 mod retention_ground;
+mod retention_kept;
 mod retention_media;
 mod retention_notice;
 mod retention_outage;

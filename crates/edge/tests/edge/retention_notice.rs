@@ -151,7 +151,8 @@ async fn archived_dead_letters_without_a_sequence_are_told_of_apart_from_dropped
     config.retention.max_database_bytes = Some(1);
     turn(&config, Some(&stores[0].bucket)).await;
     let found = notices(&site, tenant).await;
-    let told: BTreeSet<_> = found.iter().map(|one| (one["reason"].as_str(), one["count"].as_u64())).collect();
+    let told: BTreeSet<_> =
+        found.iter().map(|one| (one["reason"].as_str(), one["count"].as_u64())).collect();
     assert_eq!(told, BTreeSet::from([(Some("drop_oldest"), Some(2)), (Some("expired"), Some(3))]));
     assert_eq!(site.number(OTHERS).await, 0);
 
