@@ -14,7 +14,7 @@ use bus::{
 use futures_util::future::BoxFuture;
 use tokio::time::timeout;
 
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const TELEMETRY: &str = "farmiq.telemetry.exchange";
 pub(crate) const INGEST: &str = "farmiq.cloud-telemetry-service.ingest.queue";
 pub(crate) const TELEMETRY_DLQ: &str = "farmiq.cloud-telemetry-service.dlq.queue";

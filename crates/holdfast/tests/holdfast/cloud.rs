@@ -13,7 +13,7 @@ use testkit::eventually;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 const TRACE: &str = "4bf92f3577b34da6a3ce929d0e0e4736";
 const PAYLOAD: &str = "canary-payload-51ab";
 const DATABASE_PASSWORD: &str = "canary-database-77d0";

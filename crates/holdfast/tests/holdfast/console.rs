@@ -12,7 +12,7 @@ use rig::Process;
 use serde_json::{Value, json};
 use testkit::eventually;
 
-const SOON: Duration = Duration::from_secs(90);
+const SOON: Duration = Duration::from_secs(120);
 
 struct Person {
     client: Client,

@@ -27,7 +27,7 @@ use testkit::eventually;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 /// More than a segment of a node's spool holds.
 const A_SEGMENT: u64 = 400;
 

@@ -12,7 +12,7 @@ use testkit::eventually;
 use tokio_postgres::Client;
 use uuid::Uuid;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 
 /// A scale with a camera, and somebody who looks at the cloud.
 pub(crate) struct Scale {

@@ -40,6 +40,8 @@ const SESSION: Duration = Duration::from_secs(6);
 struct Role {
     arguments: Vec<String>,
     log: PathBuf,
+    /// What the log had before this process wrote to it.
+    logged: usize,
     process: Option<Process>,
 }
 
@@ -47,7 +49,8 @@ impl Role {
     fn start(arguments: &[&str], config: &Path) -> Role {
         let mut arguments: Vec<String> = arguments.iter().map(|one| (*one).to_owned()).collect();
         arguments.extend(["--config".to_owned(), config.display().to_string()]);
-        let mut role = Role { arguments, log: config.with_extension("log"), process: None };
+        let log = config.with_extension("log");
+        let mut role = Role { arguments, log, logged: 0, process: None };
         role.launch();
         role
     }
@@ -55,6 +58,7 @@ impl Role {
     fn launch(&mut self) {
         let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));
         command.arg("scada").args(&self.arguments);
+        self.logged = std::fs::read(&self.log).map_or(0, |text| text.len());
         self.process = Some(Process::spawn(command, Some(&self.log)).unwrap());
     }
 
@@ -66,6 +70,16 @@ impl Role {
         let text = std::fs::read_to_string(&self.log).unwrap_or_default();
         assert!(self.process().is_running(), "it ended by itself:\n{text}");
         self.process().kill().await.unwrap();
+    }
+
+    /// Before it has, it does not know what it means to be asked to stop.
+    async fn has_started(&self) {
+        eventually(LONG, "it has started", async || {
+            let text = std::fs::read(&self.log).unwrap_or_default();
+            String::from_utf8_lossy(&text[self.logged.min(text.len())..]).contains(" started")
+        })
+        .await
+        .unwrap();
     }
 
     async fn halt(&mut self, time: Duration) {
@@ -238,6 +252,7 @@ impl Site {
 
     /// Makes nothing new, and waits until everything there is was sent and stored.
     async fn settle(&mut self) {
+        self.producer.has_started().await;
         assert!(self.producer.process().term(LONG).await.unwrap().success());
         self.produce_as("quiet.toml");
         let config = self.path("quiet.toml");

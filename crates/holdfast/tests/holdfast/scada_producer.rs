@@ -13,7 +13,7 @@ use scada::producer::config::Nodes;
 use scada::producer::{Config, Source};
 use testkit::eventually;
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 const NODES: u16 = 4;
 
 struct Site {

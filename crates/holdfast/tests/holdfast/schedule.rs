@@ -9,7 +9,7 @@ use std::time::Duration;
 use rig::Process;
 use testkit::{EmbeddedStore, eventually};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 
 fn command(config: &Path, arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_holdfast"));

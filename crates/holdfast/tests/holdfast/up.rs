@@ -9,7 +9,7 @@ use std::time::Duration;
 use rig::Process;
 use testkit::{Logs, eventually};
 
-const SOON: Duration = Duration::from_secs(60);
+const SOON: Duration = Duration::from_secs(120);
 /// A private Kafka takes its time on a busy machine.
 const STARTED: Duration = Duration::from_secs(180);
 

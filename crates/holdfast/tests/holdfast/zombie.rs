@@ -11,7 +11,7 @@ use std::time::Duration;
 use rig::{Link, Mode, Process};
 use testkit::{Database, eventually};
 
-const LONG: Duration = Duration::from_secs(60);
+const LONG: Duration = Duration::from_secs(120);
 const TENANT: &str = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0002";
 const ROWS: i64 = 30;
 

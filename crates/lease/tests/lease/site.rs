@@ -49,7 +49,7 @@ macro_rules! both {
 }
 
 /// Longer than anything takes, even on a busy machine.
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 type Answer = Pin<Box<dyn Future<Output = Verdict> + Send>>;
 

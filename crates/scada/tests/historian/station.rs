@@ -17,7 +17,7 @@ use testkit::Database;
 use uuid::Uuid;
 
 /// How long anything may take on a busy machine before a test says that it does not happen.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 async fn migrate(url: String) -> Result<(), pg::Error> {
     scada::migrate_historian(&pg::Options::new(url)).await

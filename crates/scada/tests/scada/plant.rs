@@ -12,7 +12,7 @@ use scada::outbox::{Dispatcher, Outbox, Settings};
 use testkit::Database;
 
 /// How long anything may take on a busy machine before a test says that it does not happen.
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 pub(crate) struct Plant {
     pub(crate) database: Database,

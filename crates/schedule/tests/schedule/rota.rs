@@ -9,7 +9,7 @@ use schedule::observation::{Observation, RawEntry};
 use schedule::worker::{Extract, ExtractError, Session, Settings};
 use uuid::Uuid;
 
-pub(crate) const LONG: Duration = Duration::from_secs(30);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 
 /// What sessions show, and in which order they were asked for.
 #[derive(Debug, Clone, Default)]

@@ -22,7 +22,7 @@ use tempfile::TempDir;
 use testkit::rig::{Link, Process};
 use testkit::{Broker, eventually};
 
-pub(crate) const LONG: Duration = Duration::from_secs(60);
+pub(crate) const LONG: Duration = Duration::from_secs(120);
 pub(crate) const NODE: &str = "barn-7";
 pub(crate) const DEVICE: &str = "018f1a84-bb0e-7d3f-b2e4-9e8b5f8e0001";
 
