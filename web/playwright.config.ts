@@ -1,8 +1,12 @@
+import { execFileSync } from 'node:child_process';
 import { defineConfig } from '@playwright/test';
 
-// Against the mock unless HOLDFAST_CONSOLE names a console; then HOLDFAST_OPERATOR_TOKEN and HOLDFAST_VIEWER_TOKEN must be there too.
+// Against the mock unless HOLDFAST_CONSOLE names a console; then the rest of what tests/on-up.mjs sets must be there too.
 const real = process.env.HOLDFAST_CONSOLE;
-const port = Number(process.env.HOLDFAST_MOCK_PORT ?? 7719);
+// A free port, so that two runs on one machine do not meet. Workers read this file again: they have it from the environment.
+const FREE = "const s = require('node:net').createServer().listen(0, '127.0.0.1', () => { console.log(s.address().port); s.close(); })";
+process.env.HOLDFAST_MOCK_PORT ??= execFileSync(process.execPath, ['-e', FREE], { encoding: 'utf8' }).trim();
+const port = Number(process.env.HOLDFAST_MOCK_PORT);
 
 export default defineConfig({
   testDir: 'tests',

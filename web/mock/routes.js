@@ -51,7 +51,7 @@ export function route(world, session, method, path, query, body) {
     case 'nodes':
       return rest.length === 2 ? nodePage(system, rest) : ok(slice(nodes(system, query)));
     case 'conservation':
-      return rest[0] === 'gaps' ? ok(paged(records.gaps.filter((gap) => !query.get('stream') || gap.stream === query.get('stream')), 200)) : ok(conservation(system, query, slice));
+      return rest[0] === 'gaps' ? ok(paged(records.gaps.filter((gap) => (!query.get('stream') || gap.stream === query.get('stream')) && (!query.get('from') || gap.last_at >= query.get('from')) && (!query.get('to') || gap.first_at < query.get('to'))), 200)) : ok(conservation(system, query, slice));
     case 'verify':
       return post ? { status: 202, body: { job_id: records.verify(body).id } } : null;
     case 'where':

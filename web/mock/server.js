@@ -84,6 +84,11 @@ async function read(request) {
 
 const server = createServer(async (request, response) => {
   const url = new URL(request.url, 'http://console');
+  // For tests: dead letters to be acted upon.
+  if (url.pathname === '/mock/give-up') {
+    world.records.giveUp();
+    return reply(response, 204, null);
+  }
   if (!url.pathname.startsWith('/api/')) return file(request, response, url.pathname);
   try {
     if (request.method !== 'GET') {

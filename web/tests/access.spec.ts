@@ -1,5 +1,7 @@
 import { check } from './axe';
 import type { Locator, Page } from '@playwright/test';
+import { alarms, oneThatStays } from './alarm';
+import { giveUp } from './letters';
 import { expect, open, operator, real, signIn, test, views } from './page';
 
 /** Opens each kind of dialog, the picker and the page of a session, and calls back while it is open. Each must be there; a real plant alone may have no alarm now. */
@@ -35,6 +37,7 @@ for (const theme of ['light', 'dark'] as const) {
       await expect(page.getByLabel('Token')).toBeVisible();
       expect.soft(await check(page), 'sign-in').toEqual([]);
       await signIn(page);
+      await giveUp(page);
       for (const view of await views(page)) {
         await open(page, view);
         expect.soft(await check(page), view).toEqual([]);
@@ -145,30 +148,48 @@ test('a link is cut and restored by keys alone, and the focus stays where it was
   await expect(page.locator('[data-told]')).toHaveText(/./);
 });
 
-test('an alarm is acknowledged and a dead letter redriven by keys alone', async ({ page }) => {
-  test.skip(real, 'a real plant may have no open alarm now; the played one has many');
+test('an alarm is acknowledged by keys alone', async ({ page }) => {
+  test.setTimeout(400_000);
   await signIn(page);
   await open(page, 'alarms');
-  await expect(page.getByRole('button', { name: /^Acknowledge/ }).first()).toBeVisible();
-  await page.locator('main').focus();
+  const id = await oneThatStays(page);
   await page.goto('/#/alarms?show=active_unacknowledged');
-  await expect(page.locator('tr[data-alarm]').first()).toBeVisible();
-  const rows = await page.locator('tr[data-alarm]').count();
+  const rows = page.locator('tr[data-alarm]');
+  const row = page.locator(`tr[data-alarm="${id}"]`);
+  await expect(row).toBeVisible();
+  const others = (await rows.count()) > 1;
+  const name = (await row.getByRole('button', { name: /^Acknowledge/ }).evaluate((one) => one.getAttribute('aria-label') ?? one.textContent ?? '')).trim();
   await page.locator('main').focus();
-  await tabTo(page, /^Acknowledge/);
+  await tabTo(page, new RegExp(`^${name.replaceAll('.', '\\.')}$`));
   await page.keyboard.press('Enter');
-  await expect(page.locator('tr[data-alarm]')).not.toHaveCount(rows);
-  // Its row is gone: the next one's button has the focus.
-  await expect.poll(() => page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent)).toMatch(/^\s*Acknowledge/);
+  await expect(row).toHaveCount(0);
+  expect((await alarms(page)).find((one) => one.id === id)).toMatchObject({ acknowledged_by: expect.stringMatching(/./) });
+  // Its row is gone: the next one's button has the focus, where there is one. On a real plant that one may be cleared meanwhile.
+  const focus = () => page.evaluate(() => (document.activeElement === document.body ? '' : (document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent ?? '').trim()));
+  if (!real) await expect.poll(focus).toMatch(/^Acknowledge/);
+  else if (!others) await expect.poll(focus).not.toBe('');
+});
 
-  await tabTo(page, /^Shelve/);
+test('a dialog that is cancelled by keys gives the focus back', async ({ page }) => {
+  test.setTimeout(400_000);
+  await signIn(page);
+  await open(page, 'alarms');
+  const id = await oneThatStays(page);
+  await expect(page.locator(`tr[data-alarm="${id}"]`).getByRole('button', { name: /^Shelve/ })).toBeVisible();
+  await page.locator('main').focus();
+  // The link to those that are shelved comes before.
+  await tabTo(page, /^Shelve(?!d)/);
   await page.keyboard.press('Enter');
   await expect(page.getByRole('dialog')).toBeVisible();
   await tabTo(page, /^Cancel/);
   await page.keyboard.press('Enter');
   await expect(page.getByRole('dialog')).toHaveCount(0);
   expect(await page.evaluate(() => document.activeElement?.getAttribute('aria-label') ?? document.activeElement?.textContent)).toMatch(/^\s*Shelve/);
+});
 
+test('a dead letter is redriven by keys alone', async ({ page }) => {
+  await signIn(page);
+  await giveUp(page);
   await open(page, 'queues');
   await expect(page.locator('li[data-cause]').first()).toBeVisible();
   await page.locator('main').focus();

@@ -1,5 +1,7 @@
 import { check } from './axe';
-import { ask, expect, number, open, real, signIn, test } from './page';
+import { oneThatStays, alarms } from './alarm';
+import { giveUp } from './letters';
+import { expect, number, open, real, signIn, test } from './page';
 import type { Page } from '@playwright/test';
 
 /** A place of the first site, as the picture shows it. */
@@ -85,6 +87,7 @@ test('one node’s cable is cut and restored on its own page: its backlog rises 
 /** Redrives the first cause of a queue as a person does: a dry run first, then for good. */
 async function redriveFirst(page: Page, queue: string) {
   await signIn(page);
+  await giveUp(page);
   await open(page, 'queues');
   await expect(page.locator('tr[data-queue]').first()).toBeVisible();
   const causes = page.locator(`${queue} li[data-cause]`);
@@ -115,31 +118,11 @@ test('what the historian gave up is redriven in the same way', async ({ page }) 
   await redriveFirst(page, '[data-dead="historian"]');
 });
 
-interface Alarm {
-  id: string;
-  state: string;
-  last_raised_at: string | null;
-  acknowledged_by: string | null;
-  shelved_until: string | null;
-  shelved_by: string | null;
-  shelf_reason: string | null;
-}
-const alarms = async (page: Page) => (await ask<{ items: Alarm[] }>(page, '/api/v1/alarms?limit=200')).items;
-
-/** Of those that nobody has acknowledged, the one raised last. A real one is cleared when it was quiet for five minutes: it must be young enough to stay. */
-async function oneThatStays(page: Page): Promise<string | undefined> {
-  const young = real ? Date.now() - 90_000 : 0;
-  const open = (await alarms(page)).filter((one) => one.state === 'active_unacknowledged' && !one.shelved_until && Date.parse(one.last_raised_at ?? '') > young);
-  return open.sort((a, b) => b.last_raised_at!.localeCompare(a.last_raised_at!))[0]?.id;
-}
-
 test('an alarm is acknowledged, shelved and unshelved', async ({ page }) => {
   test.setTimeout(400_000);
   await signIn(page);
   await open(page, 'alarms');
-  // A plant that works raises one every few minutes.
-  await expect.poll(() => oneThatStays(page), { timeout: 240_000 }).toBeTruthy();
-  const id = (await oneThatStays(page))!;
+  const id = await oneThatStays(page);
   const now = async () => (await alarms(page)).find((one) => one.id === id)!;
   expect((await now()).acknowledged_by).toBeNull();
   await page.getByRole('link', { name: 'All', exact: true }).click();

@@ -45,6 +45,7 @@ export async function open(page: Page, view: string) {
   const path = view.split('?')[0]!.split('/');
   await expect(page.locator('#main h1')).toHaveText(path.length > 1 ? path.at(-1)! : new RegExp(`^${path[0]}`, 'i'));
   await expect(page.locator('#main .loading')).toHaveCount(0);
+  await expect(page.getByText('This view broke.')).toHaveCount(0);
   if (path[0] === 'nodes' && path.length === 1) await expect(page.locator('tr.node a').first()).toBeVisible();
 }
 

@@ -4,7 +4,9 @@ test('every view shows something, and says nothing wrong', async ({ page }) => {
   await signIn(page);
   for (const view of await views(page)) {
     await open(page, view);
-    await expect(page.getByText('could not be loaded')).toHaveCount(0);
+    await expect(page.getByText(/could not be loaded|This view broke/)).toHaveCount(0);
+    // More than its own name and what it is for.
+    await expect(page.locator('#main').locator('table, ul, ol, dl, canvas, article').first()).toBeVisible();
   }
 });
 
@@ -13,8 +15,10 @@ test('the picture has every place, and moves', async ({ page }) => {
   await expect(page.locator('[data-live]')).toBeVisible();
   for (const place of ['Nodes', 'Edge', 'Cloud', 'Bus', 'Store']) await expect(page.locator('#main .stage .name', { hasText: place }).first()).toBeVisible();
   const produced = page.locator('dl.totals div', { hasText: 'Produced' }).locator('dd');
-  const before = number(await produced.textContent());
-  await expect.poll(async () => number(await produced.textContent())).toBeGreaterThan(before);
+  // Behind the number stands how much of it is in the cloud, without a space.
+  const count = async () => number(await produced.evaluate((dd) => dd.firstChild?.textContent ?? ''));
+  const before = await count();
+  await expect.poll(count).toBeGreaterThan(before);
 });
 
 test('a token that is not known is refused with words', async ({ page, watched }) => {
@@ -106,6 +110,27 @@ test('what was declared lost is on a line of time and in words, as far back as i
   }
   // A system that works has lost nothing; the one that is played has.
   if (!real) await expect(section.locator('.gap').first()).toBeVisible();
+});
+
+test('a gap that grew and was declared again is shown beside the first; what came after all is not counted', async ({ page }) => {
+  test.skip(real, 'a system that works has lost nothing; crates/console has the same with losses');
+  await signIn(page);
+  await open(page, 'conservation');
+  const section = page.getByRole('region', { name: 'Known gaps' });
+  await section.getByRole('button', { name: '30 days', exact: true }).click();
+  interface Gap { stream: string; epoch: string; from_seq: number; to_seq: number; count: number; lost: number }
+  const { items } = await ask<{ items: Gap[] }>(page, '/api/v1/conservation/gaps?limit=200');
+  const grown = items.find((one) => one.lost < one.count)!;
+  const first = items.find((one) => one !== grown && one.epoch === grown.epoch && one.from_seq === grown.from_seq)!;
+  await expect(section).toContainText(`${items.length} gaps`);
+  const row = (one: Gap) => section.locator('tbody tr', { hasText: `${one.from_seq}–${one.to_seq}` }).filter({ has: page.getByRole('rowheader', { name: one.stream, exact: true }) });
+  await section.locator('tbody').evaluate((body) => body.scrollIntoView());
+  for (const one of [first, grown]) await expect(row(one).first()).toContainText(one.lost.toLocaleString('en-GB'));
+  await expect(row(grown).first()).toContainText(`of ${grown.count.toLocaleString('en-GB')}: others came`);
+  // The first lies within the second: in the sum it is counted once.
+  const sum = items.reduce((all, one) => all + one.lost, 0) - first.lost;
+  await expect(section.locator('.row').first()).toContainText(`${sum.toLocaleString('en-GB')} events`);
+  await expect(page.getByText('This view broke.')).toHaveCount(0);
 });
 
 test('a flood of alarms is said above them', async ({ page }) => {
@@ -221,6 +246,24 @@ test('explore: several series, zoom by wheel, keys and buttons, gaps and marks i
   }
   const csv = await page.getByRole('link', { name: 'CSV' }).evaluate(async (link: HTMLAnchorElement) => (await fetch(link.href)).text());
   expect(csv).toMatch(/^series,at,value,quality\n/);
+});
+
+test('explore: known gaps are in words also when nothing else happened; a series that is named twice is shown once', async ({ page }) => {
+  await signIn(page);
+  const { items } = await ask<{ items: { id: string }[] }>(page, '/api/v1/explore/series?source=site&limit=1');
+  const [at, minute] = [Math.round(Date.now() / 1000), 60];
+  const time = (seconds: number) => new Date(seconds * 1000).toISOString();
+  await page.route('**/api/v1/explore/marks?*', (route) => route.fulfill({ json: { items: [], truncated: false } }));
+  await page.route('**/api/v1/explore/points?*', async (route) => {
+    const answer = (await (await route.fetch()).json()) as { series: object[] };
+    const gaps = [{ from: time(at - 9 * minute), to: time(at - 8 * minute), count: 60, reason: 'drop_oldest' }];
+    await route.fulfill({ json: { ...answer, series: answer.series.map((one) => ({ ...one, gaps })) } });
+  });
+  const series = `s=${encodeURIComponent(items[0]!.id)}`;
+  await open(page, `explore?${series}&${series}&from=${at - 10 * minute}&to=${at}`);
+  await expect(page.locator('.chip')).toHaveCount(1);
+  await expect(page.getByRole('region', { name: 'Known gaps' }).getByRole('listitem')).toContainText('60 readings in 1 min');
+  await expect(page.getByRole('region', { name: 'Alarms and events' })).toHaveCount(0);
 });
 
 test('a session has its images and weights', async ({ page }) => {

@@ -12,6 +12,7 @@ mod consume_media;
 mod consume_world;
 mod copies;
 mod dead_letters;
+mod gaps;
 mod kpis;
 mod ledger;
 mod letters;

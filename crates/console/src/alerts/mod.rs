@@ -6,6 +6,7 @@
 mod disk;
 mod plant;
 mod rules;
+mod schedules;
 #[cfg(test)]
 mod tests;
 mod thresholds;
@@ -124,6 +125,7 @@ impl Watch {
         found.extend(rules::of_sites(tick));
         found.extend(plant::of_plant(tick));
         found.extend(plant::of_producers(tick));
+        found.extend(schedules::of_schedules(tick));
         found.extend(rules::of_nodes(nodes, |entry| self.news(entry, tick.at)));
         found.retain_mut(|alert| self.has_lasted(alert, tick.at));
         self.known.retain(|_, (_, last)| tick.at.duration_since(*last) <= FLICKER);

@@ -21,7 +21,7 @@ pub(super) fn of_plant(tick: &Tick) -> Vec<Alert> {
             threshold: Some(threshold),
             unit: "dead letters",
             text: format!("{} messages were refused by the historian", plant.dead_letters),
-            what_to_do: "Look at their causes in Queues or with holdfast dlq list --scada; mend the cause, then redrive them.",
+            what_to_do: "Look at their causes in Queues or with `holdfast dlq list --scada`; mend the cause, then redrive them.",
             ..alert(HISTORIAN_DEAD.rule, "historian", severity, BTreeSet::new())
         });
     }
@@ -74,7 +74,7 @@ pub(super) fn of_producers(tick: &Tick) -> Vec<Alert> {
                 oldest: &PRODUCER_OLDEST,
                 still: &OUTBOX_STILL,
                 dead: &PRODUCER_DEAD,
-                redrive: "Its log says why; mend the cause, then run holdfast scada producer redrive on its machine.",
+                redrive: "Its log says why; mend the cause, then run `holdfast scada producer redrive` on its machine.",
             },
             explained: true,
         };

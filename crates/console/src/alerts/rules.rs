@@ -174,13 +174,19 @@ impl Queue {
     }
 }
 
+/// Whether a breaker keeps its queue from the destination. It does so during a probe too: nothing else passes, and most
+/// probes of an outage fail.
+fn is_open(breaker: Option<Breaker>) -> bool {
+    breaker.is_some_and(|breaker| breaker != Breaker::Closed)
+}
+
 /// Outboxes, the relay and the bus.
 pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
     let mut found = Vec::new();
     for site in tick.sites.iter().filter(|site| site.here) {
         for (tenant, part) in &site.tenants {
             let Some(outbox) = &part.outbox else { continue };
-            let open = outbox.breaker.is_some_and(|breaker| breaker != Breaker::Closed);
+            let open = is_open(outbox.breaker);
             let queue = Queue {
                 name: format!("outbox:{}", site.name),
                 site: Some(site.name.clone()),
@@ -193,7 +199,7 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
                 explained: open,
             };
             queue.alerts(&mut found);
-            if outbox.breaker == Some(Breaker::Open) {
+            if open {
                 let why = outbox.last_failure.as_deref().unwrap_or("no reason is known");
                 found.push(Alert {
                     limit: Some(&BREAKER),
@@ -223,7 +229,7 @@ pub(super) fn of_queues(tick: &Tick) -> Vec<Alert> {
 
 fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
     of_consumers(cloud, found);
-    if cloud.breaker == Some(Breaker::Open) {
+    if is_open(cloud.breaker) {
         let tenants = cloud.tenants.keys().copied().collect();
         found.push(Alert {
             limit: Some(&RELAY_BREAKER),
@@ -243,7 +249,7 @@ fn of_cloud(cloud: &CloudTick, found: &mut Vec<Alert>) {
             dead: part.relay_dead,
             limits: RELAY,
             // While the bus is left alone, nothing can leave; that is an alert of its own.
-            explained: cloud.breaker.is_some_and(|breaker| breaker != Breaker::Closed),
+            explained: is_open(cloud.breaker),
         };
         relay.alerts(found);
         let bus = Queue {

@@ -3,8 +3,8 @@ use std::sync::Arc;
 use super::*;
 use crate::picture::{
     Breaker, CloudTenant, CloudTick, ConsumerQueue, Consumers, Liveness, NodeRow, Outbox,
-    PlantTick, Presence, ProducerOutbox, ProducerTick, SiteTenant, SiteTick, Upstream,
-    UpstreamKind,
+    PlantTick, Presence, ProducerOutbox, ProducerTick, ScheduleTick, SiteTenant, SiteTick,
+    Upstream, UpstreamKind,
 };
 use crate::upstream::historian::Flood;
 use crate::upstream::site::NodeFact;
@@ -122,7 +122,9 @@ fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
         assert!(found.is_empty(), "it opens for seconds when a connection breaks");
     }
     for second in (20..=390).step_by(5) {
-        let found = watch.look(&tick(second, tenant, still(Breaker::Open)), &[]);
+        // Every now and then it tries, for longer than what only flickers.
+        let breaker = if second % 60 < 15 { Breaker::HalfOpen } else { Breaker::Open };
+        let found = watch.look(&tick(second, tenant, still(breaker)), &[]);
         assert_eq!(names(&found), [("breaker_open", Severity::Warning)], "nothing is lost by it");
         assert_eq!(found[0].since, at(10), "it says since when all the same");
     }
@@ -132,6 +134,27 @@ fn a_broken_link_explains_why_nothing_moves_and_a_whole_one_does_not() {
         watch.look(&tick(second, tenant, stuck.clone()), &[]);
     }
     assert_eq!(names(&watch.look(&tick(521, tenant, stuck), &[])), [("stuck", Severity::Warning)]);
+}
+
+#[test]
+fn captures_and_messages_of_schedules_that_wait_are_told_to_those_who_see_everything() {
+    let of = |seconds, here, captures_oldest_s, messages_oldest_s| {
+        let schedule = ScheduleTick { here, captures_oldest_s, messages_oldest_s };
+        look_after(seconds, |seconds| Tick {
+            at: at(seconds),
+            schedule: Some(schedule.clone()),
+            ..Tick::default()
+        })
+    };
+    assert!(of(300, true, 600.0, 900.0).is_empty(), "not over it");
+    assert!(of(299, true, 601.0, 901.0).is_empty(), "not for long enough");
+    assert!(of(300, false, 601.0, 901.0).is_empty(), "that it is away is another alert");
+    let found = of(300, true, 601.0, 901.0);
+    let told: Vec<_> = found.iter().map(|one| (one.id.as_str(), one.severity)).collect();
+    let ids = ["oldest_pending:schedule:captures", "oldest_pending:schedule:messages"];
+    assert_eq!(told, ids.map(|id| (id, Severity::Warning)));
+    assert!(found[0].is_for(&Scope::All));
+    assert!(!found[0].is_for(&Scope::Only([Uuid::now_v7()].into())));
 }
 
 /// What holds after so many seconds in which nothing changed.
@@ -160,10 +183,12 @@ fn a_relay_that_leaves_the_bus_alone_is_told_and_explains_why_nothing_moves() {
     };
     assert_eq!(names(&of(0, Breaker::Closed)), [("not_draining", Severity::Critical)]);
     assert!(of(9, Breaker::Open).is_empty(), "not for long enough");
-    let found = of(10, Breaker::Open);
-    assert_eq!(names(&found), [("breaker_open", Severity::Warning)]);
-    assert_eq!(found[0].id, "breaker_open:relay");
-    assert!(found[0].is_for(&Scope::Only([tenant].into())));
+    for breaker in [Breaker::Open, Breaker::HalfOpen] {
+        let found = of(10, breaker);
+        assert_eq!(names(&found), [("breaker_open", Severity::Warning)]);
+        assert_eq!(found[0].id, "breaker_open:relay");
+        assert!(found[0].is_for(&Scope::Only([tenant].into())));
+    }
 }
 
 #[test]

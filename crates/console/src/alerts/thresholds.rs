@@ -154,6 +154,13 @@ pub(super) const NODE_FLAGGED: Limit =
 /// Seconds since the newest reading of the historian.
 pub(super) const HISTORIAN_SILENT: Limit =
     Limit::warning("historian_silent", "historian", 900.0).warning_like("HistorianSilent");
+/// Seconds that the oldest complete capture, and the oldest message, of schedules has waited.
+pub(super) const CAPTURES_OLDEST: Limit = Limit::warning("oldest_pending", "captures", 600.0)
+    .after(300, 0)
+    .warning_like("ScheduleCapturesStuck");
+pub(super) const MESSAGES_OLDEST: Limit = Limit::warning("oldest_pending", "messages", 900.0)
+    .after(300, 0)
+    .warning_like("ScheduleDeliveriesStuck");
 /// Alarms in ten minutes.
 pub(super) const FLOOD: Limit =
     Limit::critical("alarm_flood", "plant", 10.0).critical_like("HistorianAlarmFlood");
@@ -165,7 +172,7 @@ mod tests {
 
     use super::*;
 
-    const ALL: [&Limit; 33] = [
+    const ALL: [&Limit; 35] = [
         &AWAY,
         &OUTBOX_OLDEST,
         &RELAY_OLDEST,
@@ -197,6 +204,8 @@ mod tests {
         &NODE_DROPS,
         &NODE_FLAGGED,
         &HISTORIAN_SILENT,
+        &CAPTURES_OLDEST,
+        &MESSAGES_OLDEST,
         &FLOOD,
         &NODE_SILENT_HAS_NO_NUMBER,
     ];
@@ -251,10 +260,8 @@ mod tests {
         "ScadaNodeMissesCycles",
         "ScadaNodeSpools",
         "ScheduleCapturesFail",
-        "ScheduleCapturesStuck",
         "ScheduleDatabaseAway",
         "ScheduleDeliveriesFail",
-        "ScheduleDeliveriesStuck",
         "ConsoleAlertsNotTold",
         "ConsoleUpstreamAway",
     ];

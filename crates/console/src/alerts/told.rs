@@ -165,6 +165,9 @@ fn can_be_judged(id: &str, alert: &Value, tick: &Tick) -> bool {
     if let Some(producer) = alert["subject"].as_str().filter(|of| of.starts_with("producer:")) {
         return here(producer);
     }
+    if alert["subject"].as_str().is_some_and(|of| of.starts_with("schedule:")) {
+        return here("schedule");
+    }
     // A bus that cannot be asked says nothing of what waits there.
     let unknown = tick.cloud.as_ref().is_some_and(|cloud| cloud.consumers.unknown.is_some());
     if unknown && (id.starts_with("not_consumed:") || id.starts_with("consumers_behind:")) {
@@ -258,6 +261,23 @@ mod tests {
         assert!(!told.look(&[], &tick(211, Presence::Here)));
         assert!(told.look(&[], &tick(221, Presence::Here)));
         assert_eq!(said(&told), [("began", "critical"), ("ended", "critical")]);
+    }
+
+    #[test]
+    fn an_alert_of_schedules_has_not_ended_while_they_are_away() {
+        let schedule = |seconds, state| {
+            let mut tick = tick(seconds, state);
+            tick.upstreams[0].id = "schedule".to_owned();
+            tick.upstreams[0].kind = UpstreamKind::Schedule;
+            tick
+        };
+        let (id, subject) = ("oldest_pending:schedule:captures", "schedule:captures".to_owned());
+        let stuck = Alert { subject, site: None, ..alert(id, Severity::Warning) };
+        let mut told = Told::default();
+        assert!(told.look(&[stuck], &schedule(0, Presence::Here)));
+        assert!(!told.look(&[], &schedule(100, Presence::Away)));
+        assert!(!told.look(&[], &schedule(200, Presence::Here)));
+        assert!(told.look(&[], &schedule(211, Presence::Here)));
     }
 
     #[test]

@@ -201,7 +201,7 @@ fn rows(http: &Http, gathered: &Gathered) -> Vec<StreamRow> {
     keys.into_iter().map(row).collect()
 }
 
-/// A range that was declared lost.
+/// A range that was declared lost, and of which some is lost.
 #[derive(Debug, Serialize, Deserialize, ToSchema)]
 pub(crate) struct Gap {
     #[serde(default)]
@@ -210,7 +210,9 @@ pub(crate) struct Gap {
     epoch: Uuid,
     from_seq: u64,
     to_seq: u64,
-    pub(crate) count: u64,
+    count: u64,
+    /// How many of them are lost now: the others came after all.
+    pub(crate) lost: u64,
     pub(crate) first_at: Option<Timestamp>,
     pub(crate) last_at: Option<Timestamp>,
     pub(crate) reason: String,
@@ -242,6 +244,7 @@ pub(crate) async fn gaps(
     let Some(cloud) = &http.upstreams.cloud else { return Ok(Json(empty).into_response()) };
     let tenant = http.one_tenant(&user, &query)?;
     let mut asked = vec![("tenant_id", tenant.to_string()), ("limit", limit.to_string())];
+    asked.push(("loss", "true".to_owned()));
     for name in ["stream", "from", "to", "cursor"] {
         asked.extend(query.get(name).map(|value| (name, value.to_owned())));
     }

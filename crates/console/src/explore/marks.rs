@@ -120,15 +120,17 @@ pub(crate) async fn marks(
         for tenant in tenants.into_iter().take(MAX_TENANTS) {
             let mut asked = time.to_vec();
             asked.push(("tenant_id", tenant.to_string()));
+            asked.push(("loss", "true".to_owned()));
             let page = cloud.get::<GapList>("/api/v1/ledger/tombstones", &asked, PATIENT).await;
             let Ok(page) = page else { continue };
             list.truncated |= page.next_cursor.is_some();
             list.items.extend(page.items.into_iter().map(|gap| Mark {
-                at: gap.first_at.unwrap_or(gap.recorded_at),
+                // As the cloud chooses them by time.
+                at: gap.first_at.or(gap.last_at).unwrap_or(gap.recorded_at),
                 until: gap.last_at,
                 kind: MarkKind::Gap,
                 severity: None,
-                text: format!("{}: {} lost, {}", gap.stream, gap.count, gap.reason),
+                text: format!("{}: {} lost, {}", gap.stream, gap.lost, gap.reason),
                 series: None,
             }));
         }

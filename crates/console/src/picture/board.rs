@@ -13,7 +13,9 @@ use uuid::Uuid;
 
 use super::nodes::{Around, NodeEntry, Signature, Tally, row};
 use super::poll::{Polls, Said, Slot, Slots};
-use super::tick::{CloudTick, PlantTick, ProducerTick, SiteTenant, SiteTick, Tick, age};
+use super::tick::{
+    CloudTick, PlantTick, ProducerTick, ScheduleTick, SiteTenant, SiteTick, Tick, age,
+};
 use super::{
     AlarmCounts, AlertCounts, LinkState, NodeCounts, NodeHistory, Picture, Presence, Upstream,
     UpstreamKind, flow,
@@ -277,8 +279,13 @@ impl Board {
             tick.producers.push(producer);
         }
         if let Some(slot) = &self.slots.schedule {
-            let kind = UpstreamKind::Schedule;
-            tick.upstreams.push(upstream("schedule".to_owned(), kind, "schedules", &slot.said()));
+            let (said, kind) = (slot.said(), UpstreamKind::Schedule);
+            tick.upstreams.push(upstream("schedule".to_owned(), kind, "schedules", &said));
+            tick.schedule = said.data.as_ref().map(|facts| ScheduleTick {
+                here: said.presence == Presence::Here,
+                captures_oldest_s: facts.sessions_oldest_seconds,
+                messages_oldest_s: facts.messages_oldest_seconds,
+            });
         }
         (tick, nodes)
     }

@@ -28,7 +28,8 @@ pub(crate) use serve::{
 pub(crate) use shapes::*;
 #[cfg(test)]
 pub(crate) use tick::{
-    CloudTenant, ConsumerQueue, Consumers, Outbox, PlantTick, ProducerOutbox, SiteTenant,
+    CloudTenant, ConsumerQueue, Consumers, Outbox, PlantTick, ProducerOutbox, ScheduleTick,
+    SiteTenant,
 };
 pub(crate) use tick::{CloudTick, ProducerTick, SiteTick, Tick};
 pub(crate) use trunk::trouble;

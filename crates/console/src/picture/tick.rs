@@ -24,6 +24,8 @@ pub(crate) struct Tick {
     pub(crate) plant: Option<PlantTick>,
     /// SCADA nodes.
     pub(crate) producers: Vec<ProducerTick>,
+    /// None: not configured.
+    pub(crate) schedule: Option<ScheduleTick>,
     /// The cables of `up` by name, and a word for the state of each.
     pub(crate) cables: Option<Arc<BTreeMap<String, String>>>,
     /// Since when each link is in its state, as somebody sees it who sees everything.
@@ -148,6 +150,15 @@ pub(crate) struct PlantTick {
     pub(crate) problems: Vec<String>,
     pub(crate) alarms: AlarmsByState,
     pub(crate) floods: Vec<Flood>,
+}
+
+/// People's schedules.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct ScheduleTick {
+    pub(crate) here: bool,
+    /// How long the oldest complete capture has been due, and the oldest message.
+    pub(crate) captures_oldest_s: f64,
+    pub(crate) messages_oldest_s: f64,
 }
 
 /// A SCADA node.

@@ -267,7 +267,7 @@ fn queues(snapshot: &Snapshot, scope: &Scope) -> Vec<Queue> {
 fn of_producer(producer: &ProducerTick, flow: &Flow) -> Queue {
     let id = format!("producer:{}", producer.name);
     let stage = flow.stages.iter().find(|stage| stage.id == id);
-    let note = "It is redriven on its own machine: holdfast scada producer redrive";
+    let note = "It is redriven on its own machine: `holdfast scada producer redrive`";
     Queue {
         kind: QueueKind::Producer,
         name: format!("outbox of SCADA node {}", producer.name),

@@ -10,9 +10,14 @@ use super::{Fault, PATIENT, QUICK, Remote};
 /// Asked for a list of people; whoever has more types a number.
 const MAX_USERS: usize = 500;
 
-/// What a poll of schedules finds. That it answers is all that the picture wants to know.
+/// What a poll of schedules finds.
 #[derive(Debug, Clone, Deserialize)]
-pub(crate) struct ScheduleFacts {}
+pub(crate) struct ScheduleFacts {
+    /// How long the oldest complete capture has been due; nothing when none is.
+    pub(crate) sessions_oldest_seconds: f64,
+    /// The same of messages.
+    pub(crate) messages_oldest_seconds: f64,
+}
 
 /// Some of those who have a schedule.
 #[derive(Debug, Deserialize)]

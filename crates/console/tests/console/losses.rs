@@ -31,10 +31,10 @@ async fn what_a_node_gave_up_is_a_gap_a_mark_and_part_of_the_account() {
         list["items"].as_array().unwrap().first().cloned()
     });
     let found = found.await.unwrap();
-    let seen = ["stream", "epoch", "from_seq", "to_seq", "count", "reason", "origin"];
+    let seen = ["stream", "epoch", "from_seq", "to_seq", "count", "lost", "reason", "origin"];
     assert_eq!(
         json!(seen.map(|name| found[name].clone())),
-        json!(["barn-1", ground.barn.epoch, 11, 15, 5, "drop_oldest", "node"])
+        json!(["barn-1", ground.barn.epoch, 11, 15, 5, 5, "drop_oldest", "node"])
     );
     assert_eq!(found["tenant_id"], json!(ground.barn.tenant));
     assert_eq!(operator.see(&format!("{path}&stream=hill-1")).await["items"], json!([]));
@@ -57,6 +57,46 @@ async fn what_a_node_gave_up_is_a_gap_a_mark_and_part_of_the_account() {
     assert_eq!(others.get(&path).await.status(), 403, "another tenant's gaps");
     let marks = others.see(&format!("/api/v1/explore/marks?{}", range())).await;
     assert_eq!(marks["items"], json!([]));
+}
+
+/// What a site keeps by its settings or in quarantine is no gap, and what came after all is one no longer. A gap is where its data would have been, whenever
+/// it was declared.
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_not_lost_is_neither_a_gap_nor_a_mark() {
+    let ground = Ground::new("console_no_losses").await;
+    let cloud = ground.cloud_database.connect().await.unwrap();
+    let (tenant, epoch) = (ground.barn.tenant.uuid(), ground.barn.epoch.uuid());
+    let frontier = "INSERT INTO ledger_frontier (tenant_id, stream, epoch, acked, received, lost, received_count, lost_count)
+         VALUES ($1, 'barn-1', $2, 60, '{1,40,53,60}', '{41,52}', 48, 12)";
+    cloud.execute(frontier, &[&tenant, &epoch]).await.unwrap();
+    let declared = "INSERT INTO ledger_tombstone (tenant_id, stream, epoch, from_seq, to_seq, count, first_at, last_at, reason, origin, recorded_at)
+         SELECT $1, 'barn-1', $2, a, b, b - a + 1, now() - ago, now() - ago + interval '1 min', reason, 'edge', now() - late
+         FROM (VALUES (1, 10, interval '5 min', 'kept_at_site', interval '1 s'), (11, 20, '5 min', 'quarantined', '2 s'),
+             (21, 30, '5 min', 'duplicate', '3 s'), (31, 40, '5 min', 'corrupt', '4 s'),
+             (41, 42, '30 days', 'disk_full', '5 s'), (43, 60, '5 min', 'expired', '2 days'))
+             AS v (a, b, ago, reason, late)";
+    cloud.execute(declared, &[&tenant, &epoch]).await.unwrap();
+    let operator = ground.operator().await;
+    let path = format!("/api/v1/conservation/gaps?tenant_id={}", ground.barn.tenant);
+    let told = |list: &Value| -> Vec<(Value, Value, Value)> {
+        let items = list["items"].as_array().unwrap().iter();
+        items
+            .map(|one| (one["reason"].clone(), one["count"].clone(), one["lost"].clone()))
+            .collect()
+    };
+    let (old, part) =
+        ((json!("disk_full"), json!(2), json!(2)), (json!("expired"), json!(18), json!(10)));
+    assert_eq!(told(&operator.see(&path).await), [old, part.clone()]);
+    assert_eq!(told(&operator.see(&format!("{path}&{}", range())).await), [part]);
+    // The console knows whose gaps to ask for once the cloud has told its tenants.
+    let marks = testkit::eventually(LONG, "the tenant is known", async || {
+        let marks = operator.see(&format!("/api/v1/explore/marks?{}", range())).await;
+        (marks["items"] != json!([])).then_some(marks)
+    });
+    let marks = marks.await.unwrap();
+    let texts: Vec<&Value> =
+        marks["items"].as_array().unwrap().iter().map(|mark| &mark["text"]).collect();
+    assert_eq!(texts, ["barn-1: 10 lost, expired"], "{marks}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

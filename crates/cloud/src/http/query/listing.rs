@@ -37,6 +37,8 @@ pub(super) enum Filter {
     Flag(&'static str),
     /// `from` and `to`: the column is a time in this range, the end not included.
     Range(&'static str),
+    /// `from` and `to`: what begins with the first column and ends with the second lies in this range, if only in part.
+    Overlap(&'static str, &'static str),
     /// `from` and `to`: the column is a day in this range, the end not included.
     Days(&'static str),
 }
@@ -73,7 +75,7 @@ impl Filter {
         match self {
             Filter::Id(name) | Filter::Text(name) | Filter::Flag(name) => vec![name],
             Filter::Word(name, _) | Filter::Needed(name, _) => vec![name],
-            Filter::Range(_) | Filter::Days(_) => vec!["from", "to"],
+            Filter::Range(_) | Filter::Overlap(..) | Filter::Days(_) => vec!["from", "to"],
         }
     }
 }
@@ -181,13 +183,19 @@ impl Filter {
             }
             Filter::Flag(name) => {
                 if let Some(text) = parameters.get(name) {
-                    let flag: bool = text.parse().map_err(|_| wrong(name, "true or false"))?;
-                    and(name, "=", Box::new(flag));
+                    // Written into the statement, so that an index for rows with this flag serves it.
+                    *conditions += match text {
+                        "true" => format!(" AND {name}"),
+                        "false" => format!(" AND NOT {name}"),
+                        _ => return Err(wrong(name, "true or false")),
+                    }
+                    .as_str();
                 }
             }
-            Filter::Range(column) => {
+            Filter::Range(begins) | Filter::Overlap(begins, _) => {
+                let ends = if let Filter::Overlap(_, ends) = self { ends } else { begins };
                 let expected = "an RFC 3339 time with an offset, such as 2026-02-01T10:00:00Z";
-                for (name, comparison) in [("from", ">="), ("to", "<")] {
+                for (name, column, comparison) in [("from", ends, ">="), ("to", begins, "<")] {
                     if let Some(text) = parameters.get(name) {
                         let at = event::rfc3339(name, text);
                         and(column, comparison, Box::new(at.map_err(|_| wrong(name, expected))?));

@@ -1,5 +1,6 @@
 //! Every list, by its route.
 
+use super::gaps::TOMBSTONES;
 use super::kpis::{KPI_IMAGES, KPI_SYNC};
 use super::listing::Filter::{Days, Id, Needed, Range, Text, Word};
 use super::listing::Listing;
@@ -381,37 +382,4 @@ const FRONTIERS: Listing = Listing {
     filters: &[Text("stream"), Id("epoch")],
     key: &[("stream", "text"), ("epoch", "uuid")],
     newest_first: false,
-};
-
-const TOMBSTONES: Listing = Listing {
-    columns: &[
-        "stream",
-        "epoch",
-        "from_seq",
-        "to_seq",
-        "count",
-        "first_at",
-        "last_at",
-        "reason",
-        "origin",
-        "recorded_at",
-    ],
-    table: "ledger_tombstone",
-    filters: &[
-        Text("stream"),
-        Id("epoch"),
-        Text("reason"),
-        Word("origin", &["node", "edge", "cloud"]),
-        Range("recorded_at"),
-    ],
-    key: &[
-        ("recorded_at", "timestamptz"),
-        ("stream", "text"),
-        ("epoch", "uuid"),
-        ("from_seq", "bigint"),
-        ("to_seq", "bigint"),
-        ("reason", "text"),
-        ("origin", "text"),
-    ],
-    newest_first: true,
 };

@@ -8,6 +8,7 @@
 //! It only reads. Queries worked on at once are bounded, so that they cannot keep ingestion from the
 //! database.
 
+mod gaps;
 mod kpis;
 mod ledger;
 mod listing;
