@@ -21,6 +21,7 @@ struct Up {
 
 /// One that a failed test leaves would leave its roles behind, at work for ever.
 impl Drop for Up {
+    #[expect(clippy::disallowed_methods, reason = "a drop cannot await, and its test has failed")]
     fn drop(&mut self) {
         if std::thread::panicking() && self.process.is_running() {
             let _ = Command::new("kill").arg(self.process.pid().to_string()).status();

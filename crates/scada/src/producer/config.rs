@@ -1,4 +1,4 @@
-//! The `[producer]` section, read and checked; its keys are in [`keys`].
+//! The `[producer]` section, read and checked; its keys are [`KEYS`].
 //!
 //! Promise: a [`Config`] that was made can work as far as its values alone can tell. It must not know the other roles' sections.
 
