@@ -19,7 +19,7 @@ async fn outbox(site: &Site, state: &str, days: i32) -> Uuid {
 
 /// Ages an image; returns nothing, the key names it.
 async fn captured(site: &Site, key: &str, days: i32, copied: bool) {
-    let text = "UPDATE media_objects SET captured_at = now() - make_interval(days => $2),
+    let text = "UPDATE media_objects SET captured_at = now() - make_interval(days => $2), stored_at = now() - make_interval(days => $2),
             cloud_copy = CASE WHEN $3 THEN 'copied' END, cloud_copied_at = CASE WHEN $3 THEN now() END
         WHERE object_key = $1";
     site.client.execute(text, &[&key, &days, &copied]).await.unwrap();

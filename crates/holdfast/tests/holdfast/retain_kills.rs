@@ -155,7 +155,7 @@ async fn a_kill_at_any_step_of_the_command_loses_nothing_undeclared() {
     site.client.execute(EVENTS, &[&site.tenant.uuid()]).await.unwrap();
     site.client.batch_execute(FUNCTIONS).await.unwrap();
     let image = site.image(b"old").await;
-    let old = "UPDATE media_objects SET captured_at = now() - interval '100 days', cloud_copy = 'copied', cloud_copied_at = now()";
+    let old = "UPDATE media_objects SET captured_at = now() - interval '100 days', stored_at = now() - interval '100 days', cloud_copy = 'copied', cloud_copied_at = now()";
     site.client.execute(old, &[]).await.unwrap();
     conserved(&site, "before").await;
     let holder = site.connect().await;
