@@ -69,7 +69,11 @@ async fn a_dry_run_says_what_a_turn_does_and_changes_nothing() {
     for job in ["acked", "media", "dead_letters", "dedupe"] {
         assert_eq!(rows(&done, job, "gone"), rows(&would, job, "would_go"), "{job}: {done}");
     }
-    assert_eq!(site.number(state).await, 2, "the young one and the one that waits");
+    assert_eq!(
+        site.number(state).await,
+        3,
+        "the young one, the one that waits, and what tells of the dead letter"
+    );
     let pending = format!("{state} WHERE id = '{waiting}' AND status = 'pending'");
     assert_eq!(site.number(&pending).await, 1, "work that waits is never touched");
     assert_eq!(listed().await, 2);
