@@ -26,7 +26,7 @@ const LOCK: i64 = 0x6d65_6469;
 const FIRST_WITHIN: Duration = Duration::from_secs(60);
 /// Connections of a sweep.
 const CONNECTIONS: usize = 2;
-/// The most rows and objects that are named.
+/// The most faults that are named, and the most others.
 pub const MAX_NAMED: usize = 1_000;
 
 /// Why a sweep could not be finished.
@@ -155,6 +155,26 @@ pub struct Swept {
     pub named: Vec<Named>,
 }
 
+/// What is named: what is well may not take the place of what is not.
+#[derive(Debug, Default)]
+struct Names {
+    named: Vec<Named>,
+    /// How many faults are still there.
+    open: usize,
+    /// How many others there were.
+    closed: usize,
+}
+
+impl Names {
+    fn add(&mut self, one: Named) {
+        let count = if one.is_open() { &mut self.open } else { &mut self.closed };
+        *count += 1;
+        if *count <= MAX_NAMED {
+            self.named.push(one);
+        }
+    }
+}
+
 /// A sweep under way.
 struct Sweep<'a> {
     media: &'a Media,
@@ -162,11 +182,7 @@ struct Sweep<'a> {
     dry_run: bool,
     now: Timestamp,
     report: Report,
-    named: Vec<Named>,
-    /// How many faults are still there.
-    open: usize,
-    /// How many others there were.
-    closed: usize,
+    names: Names,
 }
 
 impl Sweep<'_> {
@@ -179,13 +195,7 @@ impl Sweep<'_> {
 
     fn name(&mut self, matter: Matter, media_id: Option<Uuid>, object_key: &str, mends: bool) {
         let (object_key, mended) = (object_key.to_owned(), mends && !self.dry_run);
-        let one = Named { matter, media_id, object_key, mended };
-        // What is well may not take the place of what is not.
-        let named = if one.is_open() { &mut self.open } else { &mut self.closed };
-        *named += 1;
-        if *named <= MAX_NAMED {
-            self.named.push(one);
-        }
+        self.names.add(Named { matter, media_id, object_key, mended });
     }
 
     /// A row that makes no event is for a person; a store or database that is away ends the sweep.
@@ -231,16 +241,14 @@ async fn sweep(
         dry_run,
         now: Timestamp::now(),
         report: Report::default(),
-        named: Vec::new(),
-        open: 0,
-        closed: 0,
+        names: Names::default(),
     };
     sweep.pending().await?;
     sweep.compare().await?;
     sweep.uploads().await?;
     // At once, so that the next one need not wait for the connection's end; which would do as well.
     let _ = lock.execute("SELECT pg_advisory_unlock($1)", &[&LOCK]).await;
-    Ok(Some(Swept { report: sweep.report, named: sweep.named }))
+    Ok(Some(Swept { report: sweep.report, named: sweep.names.named }))
 }
 
 /// Sweeps until told to stop.
@@ -276,5 +284,28 @@ pub(crate) async fn run(
                 tracing::warn!(%error, "the sweep of media comes again");
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fault_is_named_after_any_number_of_others() {
+        let mut names = Names::default();
+        let one =
+            |matter, mended| Named { matter, media_id: None, object_key: String::new(), mended };
+        for _ in 0..2 * MAX_NAMED {
+            names.add(one(Matter::Young, false));
+            names.add(one(Matter::Restored, true));
+        }
+        names.add(one(Matter::Missing, false));
+        let open: Vec<&Named> = names.named.iter().filter(|one| one.is_open()).collect();
+        assert_eq!(open, [&one(Matter::Missing, false)]);
+        for _ in 0..2 * MAX_NAMED {
+            names.add(one(Matter::Missing, false));
+        }
+        assert_eq!(names.named.len(), 2 * MAX_NAMED, "and their number has a limit");
     }
 }

@@ -23,15 +23,10 @@ pub(super) const OPEN: &str = "m.session_id IS NOT NULL AND EXISTS (SELECT FROM 
     WHERE s.id = m.session_id AND s.status NOT IN ('finalized', 'cancelled'))";
 // An event that was archived as a dead letter, or taken by the disk limit, never reached the cloud; another that is not there any
 // more did. What told of the image since, and a copy, outweigh one that did not arrive.
-pub(super) const UNDELIVERED: &str = "(m.untold_at IS NOT NULL
-    OR EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text
-        AND NOT o.finished)
-    OR (m.cloud_copied_at IS NULL
-        AND (EXISTS (SELECT FROM outbox_archive a WHERE a.media_id = m.id)
-            OR EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text
-                AND o.status <> 'acked'))
-        AND NOT EXISTS (SELECT FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text
-            AND o.status = 'acked')))";
+pub(super) const UNDELIVERED: &str = "(m.untold_at IS NOT NULL OR (SELECT coalesce(bool_or(NOT o.finished), false)
+        OR (m.cloud_copied_at IS NULL AND NOT coalesce(bool_or(o.status = 'acked'), false)
+            AND (count(*) > 0 OR EXISTS (SELECT FROM outbox_archive a WHERE a.media_id = m.id)))
+    FROM sync_outbox o WHERE o.event_type = 'media.stored' AND lower(o.payload_json->>'media_id') = m.id::text))";
 
 /// The cloud has no copy, and makes some as far as is known.
 const UNCOPIED: &str =
